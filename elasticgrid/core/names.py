@@ -1,0 +1,40 @@
+"""Names and identifiers: what is allowed in one, and how derived ones are made."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated
+
+import msgspec
+
+#: A tenant, job, provider or node: one token of a bus subject and one folder name, so letters, digits, `-` and `_` only.
+NAME_PATTERN = r"^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$"
+Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, description="lower-case letters, digits, - and _; at most 63")]
+
+#: The tenant under which facts about the grid itself are recorded.
+GRID_TENANT = "_grid"
+#: The job token of facts about the fleet.
+FLEET = "fleet"
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a tenant, job, provider or node."""
+    return _NAME.match(text) is not None
+
+
+def derived_id(time_ms: int, *parts: object) -> str:
+    """A time-ordered identifier of 32 hex digits that is the same whenever it is derived again.
+
+    The first 12 digits are `time_ms` (Unix milliseconds), the rest a SHA-256 of `time_ms` and `parts`; two calls with
+    equal arguments therefore name the same event, and a second try of an append is recognised as the first.
+    """
+    digest = hashlib.sha256("\x1f".join([str(time_ms), *map(str, parts)]).encode()).hexdigest()
+    return f"{time_ms:012x}{digest[:20]}"
+
+
+def content_digest(value: object) -> str:
+    """The first 16 hex digits of the SHA-256 of `value`'s canonical JSON; equal values have equal digests."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""Events to bytes and back: JSON, unknown fields ignored, unknown types carried, old versions brought up to date.
+
+An upcaster is a pure function on the raw mapping, from one schema version of one type to the next. They are looked up
+by (type, version) and chained until the current version is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from elasticgrid.core.errors import UndecodableEvent
+from elasticgrid.core.events import EVENT_TYPES, SCHEMA_VERSIONS, Event, UnknownEvent, type_of
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+#: (type, version) -> the function that turns its raw mapping into the next version's.
+UPCASTERS: dict[tuple[str, int], Upcaster] = {}
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Event)
+
+
+class _Head(msgspec.Struct):
+    """What is read of an event whose data is not understood."""
+
+    class _Data(msgspec.Struct):
+        type: str
+
+    data: _Data
+    id: str
+    tenant: str
+    job: str
+    time_ms: int
+    schema_version: int = 1
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+
+
+def encode(event: Event) -> bytes:
+    """The event's bytes; equal events have equal bytes."""
+    return _encoder.encode(event)
+
+
+def decode(
+    data: bytes,
+    *,
+    upcasters: Mapping[tuple[str, int], Upcaster] = UPCASTERS,
+    versions: Mapping[str, int] = SCHEMA_VERSIONS,
+) -> Event | UnknownEvent:
+    """The event in `data`.
+
+    A type that is not in the catalogue, or a later version than ours, comes back as `UnknownEvent`.
+
+    Raises:
+        UndecodableEvent: the bytes are no event at all, or one of a known type with wrong fields.
+    """
+    try:
+        event = _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return _decode_slowly(data, error, upcasters, versions)
+    if event.schema_version != versions[type_of(event.data)]:
+        return _decode_slowly(data, None, upcasters, versions)
+    return event
+
+
+def _decode_slowly(
+    data: bytes,
+    error: Exception | None,
+    upcasters: Mapping[tuple[str, int], Upcaster],
+    versions: Mapping[str, int],
+) -> Event | UnknownEvent:
+    try:
+        head = _head_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as head_error:
+        raise UndecodableEvent(f"these bytes are not an event: {head_error}") from head_error
+    event_type = head.data.type
+    version = head.schema_version
+    current = versions.get(event_type)
+    if event_type not in EVENT_TYPES or current is None or version > current:
+        return UnknownEvent(
+            id=head.id,
+            type=event_type,
+            schema_version=version,
+            time_ms=head.time_ms,
+            tenant=head.tenant,
+            job=head.job,
+            raw=data,
+        )
+    if version == current:
+        raise UndecodableEvent(
+            f"an event of type {event_type} has wrong fields: {error}", where=head.id
+        ) from error
+    raw: dict[str, Any] = msgspec.json.decode(data)
+    while version < current:
+        upcast = upcasters.get((event_type, version))
+        if upcast is None:
+            raise UndecodableEvent(
+                f"no upcaster from version {version} of {event_type}", where=head.id, hint="use the version that wrote it"
+            )
+        raw = upcast(raw)
+        version += 1
+        raw["schema_version"] = version
+    try:
+        return msgspec.convert(raw, Event)
+    except msgspec.ValidationError as upcast_error:
+        raise UndecodableEvent(
+            f"the upcast event of type {event_type} has wrong fields: {upcast_error}", where=head.id
+        ) from upcast_error
