@@ -1,24 +1,25 @@
 """Every error elasticgrid raises on purpose, in one tree.
 
-    ElasticGridError
-    ├── InvalidInput            a file, request or argument is wrong; nothing was done
-    │   ├── InvalidJob
-    │   └── InvalidGrid
-    ├── CannotPlace             a well-formed job that this grid can never run
-    ├── NotFound                no such job, event, file
-    ├── NotAllowed              the caller may not do this
-    ├── Conflict                somebody else appended first; read again and decide again
-    ├── BusError                the bus did not do what was asked
-    │   ├── BusUnavailable      not reachable now; a retry may help
-    │   └── ServerStartFailed   the embedded server did not come up
-    ├── LogError                the event log cannot be trusted or understood
-    │   ├── LogGap              events are missing between two sequences
-    │   ├── UndecodableEvent    bytes that are not an event
-    │   ├── UnknownEventType    an event type this version does not know
-    │   ├── ArchiveDamaged      an archive is truncated, changed or out of order
-    │   └── LogDiverged         stream and mirror disagree; nothing may be appended
-    ├── IllegalTransition       an event that its job's state does not allow
-    └── ReplayDiverged          re-deciding gave another answer than the log holds
+ElasticGridError
+├── InvalidInput            a file, request or argument is wrong; nothing was done
+│   ├── InvalidJob
+│   └── InvalidGrid
+├── CannotPlace             a well-formed job that this grid can never run
+├── NotFound                no such job, event, file
+├── NotAllowed              the caller may not do this
+├── Conflict                somebody else appended first; read again and decide again
+├── BusError                the bus did not do what was asked
+│   ├── BusUnavailable      not reachable now; a retry may help
+│   └── ServerStartFailed   the embedded server did not come up
+├── LogError                the event log cannot be trusted or understood
+│   ├── LogGap              events are missing between two sequences
+│   ├── UndecodableEvent    bytes that are not an event
+│   ├── UnknownEventType    an event type this version does not know
+│   ├── ArchiveDamaged      an archive is truncated, changed or out of order
+│   └── LogDiverged         stream and mirror disagree; nothing may be appended
+├── CheckpointDamaged       a checkpoint lacks a file, or one is short or changed
+├── IllegalTransition       an event that its job's state does not allow
+└── ReplayDiverged          re-deciding gave another answer than the log holds
 """
 
 from __future__ import annotations
@@ -148,6 +149,12 @@ class LogDiverged(LogError):
     """Stream and mirror disagree; nothing may be appended until one is restored."""
 
     code = "log_diverged"
+
+
+class CheckpointDamaged(ElasticGridError):
+    """A checkpoint lacks a file, or one is short or changed."""
+
+    code = "checkpoint_damaged"
 
 
 class IllegalTransition(ElasticGridError):

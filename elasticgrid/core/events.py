@@ -22,7 +22,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class JobSubmitted(_Value, tag_field="type", tag="job.submitted"):
+class JobSubmitted(_Value, frozen=True, kw_only=True, tag_field="type", tag="job.submitted"):
     """A job was accepted.
 
     Attributes:
@@ -34,25 +34,25 @@ class JobSubmitted(_Value, tag_field="type", tag="job.submitted"):
     idempotency_key: str = ""
 
 
-class JobCancelRequested(_Value, tag_field="type", tag="job.cancel_requested"):
+class JobCancelRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="job.cancel_requested"):
     """Somebody wants the job to end."""
 
     reason: str = ""
 
 
-class JobPauseRequested(_Value, tag_field="type", tag="job.pause_requested"):
+class JobPauseRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="job.pause_requested"):
     """Hold the job at the size it has."""
 
     reason: str = ""
 
 
-class JobResumeRequested(_Value, tag_field="type", tag="job.resume_requested"):
+class JobResumeRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="job.resume_requested"):
     """Take decisions about the job again."""
 
     reason: str = ""
 
 
-class JobResizeRequested(_Value, tag_field="type", tag="job.resize_requested"):
+class JobResizeRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="job.resize_requested"):
     """The job has new bounds."""
 
     min_nodes: int
@@ -60,26 +60,26 @@ class JobResizeRequested(_Value, tag_field="type", tag="job.resize_requested"):
     reason: str = ""
 
 
-class ProviderDeclared(_Value, tag_field="type", tag="provider.declared"):
+class ProviderDeclared(_Value, frozen=True, kw_only=True, tag_field="type", tag="provider.declared"):
     """A provider is part of the grid from now on, or has new properties (a new price, say)."""
 
     provider: ProviderSpec
 
 
-class ProviderWithdrawn(_Value, tag_field="type", tag="provider.withdrawn"):
+class ProviderWithdrawn(_Value, frozen=True, kw_only=True, tag_field="type", tag="provider.withdrawn"):
     """A provider left the configuration: it takes no new work and drains."""
 
     name: str
 
 
-class ProviderCordoned(_Value, tag_field="type", tag="provider.cordoned"):
+class ProviderCordoned(_Value, frozen=True, kw_only=True, tag_field="type", tag="provider.cordoned"):
     """A provider takes no new nodes until it is uncordoned."""
 
     name: str
     reason: str = ""
 
 
-class ProviderUncordoned(_Value, tag_field="type", tag="provider.uncordoned"):
+class ProviderUncordoned(_Value, frozen=True, kw_only=True, tag_field="type", tag="provider.uncordoned"):
     """A cordoned provider takes nodes again."""
 
     name: str
@@ -90,7 +90,7 @@ class ProviderUncordoned(_Value, tag_field="type", tag="provider.uncordoned"):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class Signals(_Value):
+class Signals(_Value, frozen=True, kw_only=True):
     """What a window of completed steps of one round says. Durations are microseconds.
 
     Attributes:
@@ -128,7 +128,7 @@ class Signals(_Value):
     last_sample_ms: int = 0
 
 
-class RuleCheck(_Value):
+class RuleCheck(_Value, frozen=True, kw_only=True):
     """One rule that was asked: the numbers it compared and what it said.
 
     Attributes:
@@ -147,7 +147,7 @@ class RuleCheck(_Value):
 ScaleAction = Literal["up", "down", "hold"]
 
 
-class ScaleDecided(_Value, tag_field="type", tag="decision.scale"):
+class ScaleDecided(_Value, frozen=True, kw_only=True, tag_field="type", tag="decision.scale"):
     """How big the job should be.
 
     Attributes:
@@ -168,7 +168,7 @@ class ScaleDecided(_Value, tag_field="type", tag="decision.scale"):
     next_change_ms: int | None = None
 
 
-class Assignment(_Value):
+class Assignment(_Value, frozen=True, kw_only=True):
     """Nodes of one provider for one job, launched together.
 
     Attributes:
@@ -187,7 +187,7 @@ class Assignment(_Value):
     leaving: tuple[str, ...] = ()
 
 
-class Candidate(_Value):
+class Candidate(_Value, frozen=True, kw_only=True):
     """A provider that was looked at for new nodes.
 
     Attributes:
@@ -209,7 +209,7 @@ class Candidate(_Value):
     until_ms: int | None = None
 
 
-class PlacementDecided(_Value, tag_field="type", tag="decision.placement"):
+class PlacementDecided(_Value, frozen=True, kw_only=True, tag_field="type", tag="decision.placement"):
     """Where the nodes run.
 
     Attributes:
@@ -230,7 +230,7 @@ class PlacementDecided(_Value, tag_field="type", tag="decision.placement"):
     price_microdollars_per_hour: int = 0
 
 
-class DrainDecided(_Value, tag_field="type", tag="decision.drain"):
+class DrainDecided(_Value, frozen=True, kw_only=True, tag_field="type", tag="decision.drain"):
     """The round ends: its workers stop together at a step boundary, commit a checkpoint and exit.
 
     Attributes:
@@ -246,7 +246,7 @@ class DrainDecided(_Value, tag_field="type", tag="decision.drain"):
     grace_ms: int = 0
 
 
-class Member(_Value):
+class Member(_Value, frozen=True, kw_only=True):
     """A node in a world.
 
     Attributes:
@@ -258,7 +258,7 @@ class Member(_Value):
     group_rank: int
 
 
-class CheckpointRef(_Value):
+class CheckpointRef(_Value, frozen=True, kw_only=True):
     """A committed checkpoint: training state after `step` optimizer steps."""
 
     step: int
@@ -267,7 +267,7 @@ class CheckpointRef(_Value):
     bytes: int = 0
 
 
-class WorldDecided(_Value, tag_field="type", tag="decision.world"):
+class WorldDecided(_Value, frozen=True, kw_only=True, tag_field="type", tag="decision.world"):
     """Who trains together now: a round begins.
 
     Attributes:
@@ -294,7 +294,7 @@ class WorldDecided(_Value, tag_field="type", tag="decision.world"):
 Outcome = Literal["completed", "failed", "cancelled"]
 
 
-class OutcomeDecided(_Value, tag_field="type", tag="decision.outcome"):
+class OutcomeDecided(_Value, frozen=True, kw_only=True, tag_field="type", tag="decision.outcome"):
     """The job is over, once and for all."""
 
     outcome: Outcome
@@ -322,7 +322,7 @@ FailureClass = Literal[
 ]
 
 
-class LaunchRequested(_Value, tag_field="type", tag="launch.requested"):
+class LaunchRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.requested"):
     """Intent: this attempt will be launched. In the log before anything is created.
 
     Attributes:
@@ -340,14 +340,14 @@ class LaunchRequested(_Value, tag_field="type", tag="launch.requested"):
     market: Market = "on_demand"
 
 
-class LaunchStarted(_Value, tag_field="type", tag="launch.started"):
+class LaunchStarted(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.started"):
     """Outcome: the attempt's machines run and its agents were started. `handle` names it to the engine."""
 
     attempt: str
     handle: str
 
 
-class LaunchFailed(_Value, tag_field="type", tag="launch.failed"):
+class LaunchFailed(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.failed"):
     """Outcome: nothing of the attempt runs.
 
     Attributes:
@@ -360,21 +360,21 @@ class LaunchFailed(_Value, tag_field="type", tag="launch.failed"):
     text: str
 
 
-class LaunchStopRequested(_Value, tag_field="type", tag="launch.stop_requested"):
+class LaunchStopRequested(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.stop_requested"):
     """Intent: what is left of the attempt will be stopped."""
 
     attempt: str
     reason: str
 
 
-class LaunchStopped(_Value, tag_field="type", tag="launch.stopped"):
+class LaunchStopped(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.stopped"):
     """Outcome: nothing of the attempt runs any more."""
 
     attempt: str
     reason: str
 
 
-class NodeLost(_Value, tag_field="type", tag="launch.node_lost"):
+class NodeLost(_Value, frozen=True, kw_only=True, tag_field="type", tag="launch.node_lost"):
     """A node was seen to be gone without having said so.
 
     Attributes:
@@ -392,7 +392,7 @@ class NodeLost(_Value, tag_field="type", tag="launch.node_lost"):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class NodeJoined(_Value, tag_field="type", tag="node.joined"):
+class NodeJoined(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.joined"):
     """An agent is up and waits for a world.
 
     Attributes:
@@ -407,7 +407,7 @@ class NodeJoined(_Value, tag_field="type", tag="node.joined"):
     pid: int
 
 
-class NodeStarted(_Value, tag_field="type", tag="node.started"):
+class NodeStarted(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.started"):
     """The node's workers of a round took their first step."""
 
     node: str
@@ -415,7 +415,7 @@ class NodeStarted(_Value, tag_field="type", tag="node.started"):
     step: int
 
 
-class NodeCheckpointed(_Value, tag_field="type", tag="node.checkpointed"):
+class NodeCheckpointed(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.checkpointed"):
     """A checkpoint is complete: every file it names was there and had the size and hash it says."""
 
     node: str
@@ -423,7 +423,7 @@ class NodeCheckpointed(_Value, tag_field="type", tag="node.checkpointed"):
     checkpoint: CheckpointRef
 
 
-class NodeDrained(_Value, tag_field="type", tag="node.drained"):
+class NodeDrained(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.drained"):
     """No worker of that round runs on the node any more, because the round ended.
 
     Attributes:
@@ -442,7 +442,7 @@ class NodeDrained(_Value, tag_field="type", tag="node.drained"):
     samples_dropped: int = 0
 
 
-class WorkerExit(_Value):
+class WorkerExit(_Value, frozen=True, kw_only=True):
     """How one worker ended: its exit code, or minus the signal's number."""
 
     rank: int
@@ -450,7 +450,7 @@ class WorkerExit(_Value):
     last_lines: str = ""
 
 
-class NodeFinished(_Value, tag_field="type", tag="node.finished"):
+class NodeFinished(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.finished"):
     """All workers of the round on this node ended with success without having been asked to stop."""
 
     node: str
@@ -460,7 +460,7 @@ class NodeFinished(_Value, tag_field="type", tag="node.finished"):
     samples_dropped: int = 0
 
 
-class NodeFailed(_Value, tag_field="type", tag="node.failed"):
+class NodeFailed(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.failed"):
     """A worker of the round on this node ended with failure; the node's others were stopped.
 
     Attributes:
@@ -478,7 +478,7 @@ class NodeFailed(_Value, tag_field="type", tag="node.failed"):
     samples_dropped: int = 0
 
 
-class NodeLeft(_Value, tag_field="type", tag="node.left"):
+class NodeLeft(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.left"):
     """The agent ends; nothing of the node runs after this."""
 
     node: str
@@ -518,7 +518,7 @@ EventData: TypeAlias = (
 DecisionData: TypeAlias = ScaleDecided | PlacementDecided | DrainDecided | WorldDecided | OutcomeDecided
 
 
-class Basis(_Value):
+class Basis(_Value, frozen=True, kw_only=True):
     """What a decision was taken from; together with the log it re-derives the decision.
 
     Attributes:
@@ -598,7 +598,13 @@ _TYPE_OF: dict[type[Any], str] = {cls: name for name, cls in EVENT_TYPES.items()
 SCHEMA_VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 
 Writer = Literal["job", "decision", "launch", "node"]
-_WRITERS: dict[str, Writer] = {"job": "job", "provider": "job", "decision": "decision", "launch": "launch", "node": "node"}
+_WRITERS: dict[str, Writer] = {
+    "job": "job",
+    "provider": "job",
+    "decision": "decision",
+    "launch": "launch",
+    "node": "node",
+}
 
 
 def type_of(data: EventData) -> str:

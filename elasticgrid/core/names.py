@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-#: A tenant, job, provider or node: one token of a bus subject and one folder name, so letters, digits, `-` and `_` only.
+#: A tenant, job, provider or node: one subject token and one folder name.
 NAME_PATTERN = r"^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$"
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, description="lower-case letters, digits, - and _; at most 63")]
 

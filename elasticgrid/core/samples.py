@@ -70,7 +70,15 @@ class AdmittedSample(msgspec.Struct, frozen=True):
 SAMPLE_VERSION = 1
 
 Refusal = Literal[
-    "undecodable", "wrong_version", "too_many", "not_finite", "negative", "too_long", "bad_rank", "bad_step", "bad_nodes"
+    "undecodable",
+    "wrong_version",
+    "too_many",
+    "not_finite",
+    "negative",
+    "too_long",
+    "bad_rank",
+    "bad_step",
+    "bad_nodes",
 ]
 
 _encoder = msgspec.msgpack.Encoder()

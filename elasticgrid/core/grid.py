@@ -1,0 +1,91 @@
+"""The whole grid as a fold: every job, and the fleet they share.
+
+`GridFold` is the one place where states are replaced; what it applies is pure. It remembers, for the last events, what
+each of them replaced, so that the state a decision was taken from can be looked at again after later events came in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from elasticgrid.core.events import Recorded, UnknownEvent
+from elasticgrid.core.fleet import FleetState, evolve_fleet, initial_fleet
+from elasticgrid.core.job import JobState, initial
+from elasticgrid.core.job_fold import evolve
+from elasticgrid.core.names import GRID_TENANT
+
+JobKey = tuple[str, str]
+
+
+class _Replaced(msgspec.Struct, frozen=True):
+    """What an event replaced."""
+
+    sequence: int
+    key: JobKey | None
+    job: JobState | None
+    fleet: FleetState
+
+
+class GridFold:
+    """Folds recorded events, in order, into job states and the fleet.
+
+    Args:
+        memory: how many of the last events can be looked behind.
+    """
+
+    def __init__(self, *, memory: int = 4_096) -> None:
+        self.sequence = 0
+        self.recorded_ms = 0
+        self.events = 0
+        self.unknown_events = 0
+        self.fleet: FleetState = initial_fleet()
+        self._jobs: dict[JobKey, JobState] = {}
+        self._replaced: deque[_Replaced] = deque(maxlen=memory)
+
+    def apply(self, recorded: Recorded) -> JobKey | None:
+        """Fold one event and return the job it concerned, None for the grid itself. A second time changes nothing."""
+        if recorded.sequence <= self.sequence:
+            return None
+        event = recorded.event
+        key = (event.tenant, event.job)
+        self.sequence = recorded.sequence
+        self.recorded_ms = max(self.recorded_ms, recorded.recorded_ms)
+        self.events += 1
+        if isinstance(event, UnknownEvent):
+            self.unknown_events += 1
+        fleet = self.fleet
+        if not isinstance(event, UnknownEvent):
+            self.fleet = evolve_fleet(fleet, recorded)
+        if event.tenant == GRID_TENANT:
+            self._replaced.append(_Replaced(recorded.sequence, None, None, fleet))
+            return None
+        before = self._jobs.get(key)
+        self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
+        self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
+        return key
+
+    def job(self, key: JobKey) -> JobState | None:
+        """The job as of now."""
+        return self._jobs.get(key)
+
+    def jobs(self) -> Iterator[JobState]:
+        """All jobs, in the order they first appeared."""
+        return iter(self._jobs.values())
+
+    def at(self, key: JobKey, sequence: int) -> tuple[JobState | None, FleetState] | None:
+        """The job and the fleet as they were after event `sequence`; None when that is too far back."""
+        if sequence >= self.sequence:
+            return self._jobs.get(key), self.fleet
+        if not self._replaced or self._replaced[0].sequence > sequence + 1:
+            return None
+        job, fleet = self._jobs.get(key), self.fleet
+        for replaced in reversed(self._replaced):
+            if replaced.sequence <= sequence:
+                break
+            fleet = replaced.fleet
+            if replaced.key == key:
+                job = replaced.job
+        return job, fleet

@@ -1,0 +1,265 @@
+"""How facts of the launcher and of the agents change a job: the other half of its fold.
+
+A fact about a node or launch that the job does not know, or one that comes a second time, is a stray: counted, no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from elasticgrid.core import events as ev
+from elasticgrid.core.job import GONE, JobState, LaunchStatus, NodeState, NodeStatus, node_charge
+from elasticgrid.core.scaling import AppliedChange
+
+#: Applied changes that are remembered: more than can fall into the longest time a rule looks back.
+MAX_CHANGES = 64
+
+# --------------------------------------------------------------------------------------------------------------------
+# Facts of the launcher
+# --------------------------------------------------------------------------------------------------------------------
+
+_LAUNCH_ORDER: Final[dict[LaunchStatus, int]] = {
+    "planned": 0,
+    "requested": 1,
+    "started": 2,
+    "stop_requested": 3,
+    "failed": 4,
+    "stopped": 4,
+}
+
+
+def _launch_moves(state: JobState, attempt: str, status: LaunchStatus, **changes: Any) -> JobState | None:
+    """The state with the launch one or more steps further on; None for an unknown launch or a step back."""
+    launch = state.launches.get(attempt)
+    if launch is None or _LAUNCH_ORDER[status] <= _LAUNCH_ORDER[launch.status]:
+        return None
+    return replace(state, launches=state.launches | {attempt: replace(launch, status=status, **changes)})
+
+
+def _stray(state: JobState) -> JobState:
+    return replace(state, strays=state.strays + 1)
+
+
+def _launch_requested(state: JobState, data: ev.LaunchRequested, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    moved = _launch_moves(state, data.attempt, "requested")
+    return _stray(state) if moved is None else moved
+
+
+def _launch_started(state: JobState, data: ev.LaunchStarted, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    moved = _launch_moves(state, data.attempt, "started", handle=data.handle)
+    if moved is None:
+        return _stray(state)
+    nodes = dict(moved.nodes)
+    for node in moved.launches[data.attempt].nodes:
+        if not nodes[node].charged_from_ms and nodes[node].status not in GONE:
+            nodes[node] = replace(nodes[node], charged_from_ms=recorded.recorded_ms)
+    return replace(moved, nodes=nodes)
+
+
+def _launch_failed(state: JobState, data: ev.LaunchFailed, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    moved = _launch_moves(state, data.attempt, "failed", failure=data.failure)
+    if moved is None:
+        return _stray(state)
+    for node in moved.launches[data.attempt].nodes:
+        moved = _gone(moved, node, "lost", recorded.recorded_ms)
+    if data.failure == "invalid":
+        return replace(moved, failure_text=data.text or "the launch was refused as invalid")
+    return moved
+
+
+def _launch_stop_requested(
+    state: JobState, data: ev.LaunchStopRequested, recorded: ev.Recorded, event: ev.Event
+) -> JobState:
+    moved = _launch_moves(state, data.attempt, "stop_requested")
+    return _stray(state) if moved is None else moved
+
+
+def _launch_stopped(state: JobState, data: ev.LaunchStopped, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    moved = _launch_moves(state, data.attempt, "stopped")
+    if moved is None:
+        return _stray(state)
+    for node in moved.launches[data.attempt].nodes:
+        moved = _gone(moved, node, "lost" if moved.nodes[node].status != "leaving" else "left", recorded.recorded_ms)
+    return moved
+
+
+def _node_lost(state: JobState, data: ev.NodeLost, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = state.nodes.get(data.node)
+    if node is None or node.status in GONE:
+        return _stray(state)
+    lost = _gone(state, data.node, "lost", recorded.recorded_ms)
+    if state.phase == "running" and data.node in state.member_nodes and node.status != "leaving":
+        return replace(lost, infra_failures=lost.infra_failures + 1)
+    return lost
+
+
+def _gone(state: JobState, node_id: str, status: NodeStatus, at_ms: int) -> JobState:
+    node = state.nodes[node_id]
+    if node.status in GONE:
+        return state
+    spent = node_charge(state, node, at_ms) if node.charged_from_ms else 0
+    return replace(
+        state,
+        nodes=state.nodes | {node_id: replace(node, status=status)},
+        spent_microdollars=state.spent_microdollars + spent,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Facts of the agents
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _with_node(state: JobState, node: NodeState, **changes: Any) -> JobState:
+    return replace(state, nodes=state.nodes | {node.id: replace(node, **changes)})
+
+
+def _known(state: JobState, node_id: str) -> NodeState | None:
+    node = state.nodes.get(node_id)
+    return None if node is None or node.status in GONE else node
+
+
+def _joined(state: JobState, data: ev.NodeJoined, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None or node.joined_sequence:
+        return _stray(state)
+    return _with_node(
+        state,
+        node,
+        status="joined" if node.status == "planned" else node.status,
+        host=data.host,
+        free_port=data.free_port,
+        joined_sequence=recorded.sequence,
+        charged_from_ms=node.charged_from_ms or recorded.recorded_ms,
+    )
+
+
+def _started(state: JobState, data: ev.NodeStarted, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None:
+        return _stray(state)
+    after = _with_node(state, node, started_round=data.round, last_step=max(node.last_step, data.step))
+    if data.round != state.round or after.round_active_ms or after.phase != "running":
+        return after
+    if not all(after.nodes[member].started_round == state.round for member in after.member_nodes):
+        return after
+    return _round_active(after, recorded.recorded_ms)
+
+
+def _round_active(state: JobState, at_ms: int) -> JobState:
+    """Every member of the round has taken a step: a change of size, if this was one, has taken effect."""
+    if state.round == 1:
+        return replace(state, round_active_ms=at_ms)
+    change = AppliedChange(
+        applied_ms=at_ms,
+        from_nodes=state.previous_nodes,
+        to_nodes=len(state.members),
+        restart_ms=max(at_ms - state.drain_ms, 0),
+        voluntary=state.drain_reason == "resize",
+    )
+    return replace(state, round_active_ms=at_ms, changes=(*state.changes[-(MAX_CHANGES - 1) :], change))
+
+
+def _checkpointed(state: JobState, data: ev.NodeCheckpointed, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    if data.round != state.round or _known(state, data.node) is None:
+        return _stray(state)
+    if state.checkpoint is not None and data.checkpoint.step <= state.checkpoint.step:
+        return state
+    return replace(state, checkpoint=data.checkpoint)
+
+
+def _count_samples(state: JobState, data: ev.NodeDrained | ev.NodeFinished | ev.NodeFailed) -> JobState:
+    return replace(
+        state,
+        samples_published=state.samples_published + data.samples_published,
+        samples_dropped=state.samples_dropped + data.samples_dropped,
+    )
+
+
+def _drained(state: JobState, data: ev.NodeDrained, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None or data.round <= node.drained_round:
+        return _stray(state)
+    return _with_node(
+        _count_samples(state, data),
+        node,
+        drained_round=data.round,
+        last_step=max(node.last_step, data.last_step),
+        free_port=data.free_port,
+    )
+
+
+def _finished(state: JobState, data: ev.NodeFinished, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None or data.round <= node.finished_round:
+        return _stray(state)
+    return _with_node(
+        _count_samples(state, data),
+        node,
+        finished_round=data.round,
+        drained_round=data.round,
+        last_step=max(node.last_step, data.last_step),
+    )
+
+
+def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None or data.round <= node.failed_round:
+        return _stray(state)
+    after = _with_node(
+        _count_samples(state, data),
+        node,
+        failed_round=data.round,
+        drained_round=data.round,
+        last_step=max(node.last_step, data.last_step),
+        free_port=data.free_port,
+    )
+    if data.round != state.round or state.phase != "running" or _round_failed(state):
+        # What breaks because another rank of the round broke first is no second failure.
+        return after
+    exits = data.exits[0] if data.exits else ev.WorkerExit(rank=-1, code=0)
+    text = f"rank {exits.rank} on {data.node} ended with {_exit_text(exits.code)} in round {data.round}"
+    if data.failure == "app_failed":
+        return replace(after, app_failures=after.app_failures + 1, failure_text=text)
+    return replace(after, infra_failures=after.infra_failures + 1, failure_text=text)
+
+
+def _round_failed(state: JobState) -> bool:
+    return any(
+        state.nodes[node].failed_round == state.round or state.nodes[node].status == "lost"
+        for node in state.member_nodes
+    )
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _left(state: JobState, data: ev.NodeLeft, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None:
+        return _stray(state)
+    left = _gone(state, data.node, "left", recorded.recorded_ms)
+    if state.phase == "running" and node.status == "joined" and data.node in state.member_nodes:
+        return replace(left, infra_failures=left.infra_failures + 1)
+    return left
+
+
+#: What each fact does to the job's state.
+FACT_HANDLERS: Final[dict[type[Any], Any]] = {
+    ev.LaunchRequested: _launch_requested,
+    ev.LaunchStarted: _launch_started,
+    ev.LaunchFailed: _launch_failed,
+    ev.LaunchStopRequested: _launch_stop_requested,
+    ev.LaunchStopped: _launch_stopped,
+    ev.NodeLost: _node_lost,
+    ev.NodeJoined: _joined,
+    ev.NodeStarted: _started,
+    ev.NodeCheckpointed: _checkpointed,
+    ev.NodeDrained: _drained,
+    ev.NodeFinished: _finished,
+    ev.NodeFailed: _failed,
+    ev.NodeLeft: _left,
+}
