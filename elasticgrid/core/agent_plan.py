@@ -54,6 +54,7 @@ from elasticgrid.core.events import (
     WorkerExit,
     WorldDecided,
 )
+from elasticgrid.core.failures import ExitEvidence, app_or_infra
 
 #: Reasons to end a round whose workers can no longer take a step together: nothing to agree on.
 BROKEN_REASONS = frozenset({"failure", "node_lost", "failed"})
@@ -187,6 +188,9 @@ def _(item: StopAgreed, state: AgentState) -> Step:
 
 @_take.register
 def _(item: AgreementFailed, state: AgentState) -> Step:
+    current = _open_round(state, item.round)
+    if current is None or current.drain is None:  # only the log can end a round, not another agent's word
+        return state, [Ignored(what="agreement about another round")]
     return _terminate_if_open(state, item.round)
 
 
@@ -202,7 +206,7 @@ def _(item: WorkerExited, state: AgentState) -> Step:
     if found is None or found[1].code is not None:
         return state, [Ignored(what="exit of another round")]
     current, worker = found
-    worker = msgspec.structs.replace(worker, code=item.code, failure=item.failure, last_lines=item.last_lines)
+    worker = msgspec.structs.replace(worker, code=item.code, last_lines=item.last_lines)
     current = _with_worker(current, worker)
     instructions: list[Instruction] = []
     if item.code != 0 and not current.terminating and current.first_failure is None:
@@ -263,7 +267,8 @@ def _drain(state: AgentState, drain: DrainDecided, cause: Cause) -> Step:
         if current.stop_step is None:
             members = tuple(member.node for member in current.world.members)
             leads = current.group_rank == 0
-            instructions.append(AgreeOnStop(round=drain.round, leads=leads, members=members))
+            agree = AgreeOnStop(round=drain.round, leads=leads, members=members, patience_ms=drain.grace_ms // 2)
+            instructions.append(agree)
     return state, instructions
 
 
@@ -380,7 +385,9 @@ def _failed(state: AgentState, current: Round, published: int, dropped: int) -> 
         round=current.world.round,
         last_step=current.last_step,
         exits=exits,
-        failure=order[0].failure,
+        failure=app_or_infra(
+            [exit_.code for exit_ in exits], ExitEvidence(last_lines=tuple(exit_.last_lines for exit_ in exits))
+        ),
         free_port=state.free_port,
         samples_published=published,
         samples_dropped=dropped,

@@ -12,7 +12,6 @@ import msgspec
 from elasticgrid.core.events import (
     CheckpointRef,
     DrainDecided,
-    FailureClass,
     NodeCheckpointed,
     NodeDrained,
     NodeFailed,
@@ -41,7 +40,6 @@ class Worker(_Value, frozen=True, kw_only=True):
         stopping: it said that it stops because it was asked to.
         closed: its hook said goodbye, so `step` is the last one.
         code: its exit code or minus the signal's number; None while it runs.
-        failure: the class of its end, should that be a failure.
     """
 
     rank: int
@@ -49,7 +47,6 @@ class Worker(_Value, frozen=True, kw_only=True):
     stopping: bool = False
     closed: bool = False
     code: int | None = None
-    failure: FailureClass = "app_failed"
     last_lines: str = ""
     samples_published: int = 0
     samples_dropped: int = 0
@@ -234,14 +231,12 @@ class WorkerExited(_Value, frozen=True, kw_only=True):
     """A worker is gone, and everything it had said was heard.
 
     Attributes:
-        failure: the class of this end, should it be a failure.
         free_port: a port that was free just now.
     """
 
     round: int
     rank: int
     code: int
-    failure: FailureClass
     last_lines: str
     free_port: int
 
@@ -284,11 +279,16 @@ class StartWorkers(_Value, frozen=True, kw_only=True):
 
 
 class AgreeOnStop(_Value, frozen=True, kw_only=True):
-    """Agree with the other agents of the round on a step to stop at; the node with group rank 0 leads."""
+    """Agree with the other agents of the round on a step to stop at; the node with group rank 0 leads.
+
+    Attributes:
+        patience_ms: how long to wait for workers that have not yet shown how long their steps take.
+    """
 
     round: int
     leads: bool
     members: tuple[str, ...]
+    patience_ms: int
 
 
 class StartGrace(_Value, frozen=True, kw_only=True):

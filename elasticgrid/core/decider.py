@@ -346,6 +346,7 @@ def _place(state: JobState, fleet: FleetState, nodes: int, as_of_ms: int) -> ev.
         submitted_ms=state.submitted_ms,
         min_nodes=min(state.min_nodes, nodes),
         target_nodes=nodes,
+        max_nodes=max(state.max_nodes, nodes),
         quantum=state.spec.quantum,
         policy=state.spec.placement,
         held=tuple(held),

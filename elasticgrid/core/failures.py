@@ -20,7 +20,8 @@ Operation = Literal["create", "operate"]
 EXIT_TEMPORARY_FAILURE: Final = 75
 
 _AUTH: Final = (
-    r"permission[ _]?denied|not authori[sz]ed|unauthori[sz]ed(?:operation)?|access ?denied|auth(?:entication|orization)? ?fail"
+    r"permission[ _]?denied|not authori[sz]ed|unauthori[sz]ed(?:operation)?|access ?denied"
+    r"|auth(?:entication|orization)? ?fail"
     r"|unauthenticated|invalidclienttokenid|signaturedoesnotmatch|invalid_grant|optinrequired"
     r"|expired ?(?:token|credential)|(?:token|credentials?)[^\n]{0,40} expired|unable to locate credentials"
     r"|could not (?:load|find|determine)[^\n]{0,30} credentials|invalid (?:api key|credentials)"
@@ -45,15 +46,15 @@ _PREEMPTED: Final = r"preempted|preemption|spot ?(?:instance ?)?(?:interruption|
 _BOOT: Final = r"(?:never|did not) join|boot(?:ing)? (?:timed out|timeout|failed)"
 _INVALID: Final = (
     r"invalid[ _]?(?:argument|parameter|machine|instance|image|ami|value|disk|spec|request)|malformed|unsupported"
-    r"|not supported|(?:machine|instance|accelerator|image|disk)[ _]?(?:type|size)?[^\n]{0,80} (?:does not exist|not found)"
-    r"|bad (?:machine|instance|image|spec|request)|disk[^\n]{0,60} (?:too large|larger than)"
+    r"|not supported|bad (?:machine|instance|image|spec|request)|disk[^\n]{0,60} (?:too large|larger than)"
+    r"|(?:machine|instance|accelerator|image|disk)[ _]?(?:type|size)?[^\n]{0,80} (?:does not exist|not found)"
 )
 _TRANSIENT: Final = (
-    r"time[ds]? ?-?out|deadline[ _]exceeded|connection (?:reset|refused|aborted|closed|error)|broken pipe|unexpected eof"
-    r"|name resolution|could not resolve|name or service not known|nodename nor servname|no route to host"
-    r"|network is unreachable|\binternal(?:[ _](?:server )?error)?\b|\bunavailable\b|service ?unavailable|bad gateway"
-    r"|backend ?error|(?:http|status|code|error)\D{0,12}5\d\d\b|\b5\d\d (?:internal|bad|service|gateway|server)"
-    r"|command not found|try again"
+    r"time[ds]? ?-?out|deadline[ _]exceeded|connection (?:reset|refused|aborted|closed|error)|broken pipe"
+    r"|unexpected eof|name resolution|could not resolve|name or service not known|nodename nor servname"
+    r"|no route to host|network is unreachable|\binternal(?:[ _](?:server )?error)?\b|\bunavailable\b"
+    r"|service ?unavailable|bad gateway|backend ?error|command not found|try again"
+    r"|(?:http|status|code|error)\D{0,12}5\d\d\b|\b5\d\d (?:internal|bad|service|gateway|server)"
 )
 
 
@@ -115,7 +116,9 @@ class ExitEvidence(msgspec.Struct, frozen=True, kw_only=True):
     last_lines: tuple[str, ...] = ()
 
 
-_OUT_OF_MEMORY: Final = _pattern(r"out of memory|outofmemory|oom[- ]?kill|cannot allocate memory|std::bad_alloc|memoryerror")
+_OUT_OF_MEMORY: Final = _pattern(
+    r"out of memory|outofmemory|oom[- ]?kill|cannot allocate memory|std::bad_alloc|memoryerror"
+)
 _DEVICE: Final = _pattern(
     r"uncorrectable (?:ecc|nvlink)|ecc_uncorrectable|\bxid\b|fallen off the bus|device[ _]lost|nvlink error"
     r"|no cuda-capable device|devices? is/are busy or unavailable|cuda driver[^\n]{0,30} (?:lost|shut)"
@@ -127,8 +130,11 @@ def _by_signal(code: int) -> bool:
     return code < 0 or 128 < code <= 128 + 64
 
 
+NO_EVIDENCE: Final = ExitEvidence()
+
+
 def app_or_infra(
-    exit_codes: Sequence[int], evidence: ExitEvidence = ExitEvidence()
+    exit_codes: Sequence[int], evidence: ExitEvidence = NO_EVIDENCE
 ) -> Literal["app_failed", "infra_failed"]:
     """Who is to blame for the end of a node's workers.
 

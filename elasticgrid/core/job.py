@@ -79,6 +79,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
         decisions: how many decisions there were; `decision_ids` the events of the last one.
         last_event_id: of the last event folded, the cause of a decision taken now.
         round: the last round; `members` its nodes by group rank.
+        round_samples_after: samples of the last round come after this sequence of the samples stream.
         round_decided_ms, round_active_ms: when it was decided and when every member had taken a step (0: not yet).
         drain_ms, drain_reason, drain_grace_ms: of the drain under way or the last one.
         ending: the outcome the job is heading for.
@@ -114,6 +115,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
     members: tuple[ev.Member, ...] = ()
     previous_nodes: int = 0
+    round_samples_after: int = 0
     round_decided_ms: int = 0
     round_active_ms: int = 0
     drain_ms: int = 0

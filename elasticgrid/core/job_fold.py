@@ -240,6 +240,7 @@ def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event:
         round=data.round,
         members=data.members,
         previous_nodes=len(state.members),
+        round_samples_after=event.basis.samples_through if event.basis is not None else 0,
         round_decided_ms=recorded.recorded_ms,
         round_active_ms=0,
     )

@@ -7,7 +7,7 @@ zone, a quota, an account, the provider.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -161,8 +161,9 @@ def failed(
         return marks
     tier = provider.tier if failure == "stockout" else 0
     old = next((mark for mark in marks.get(scope, ()) if mark.tier == tier), None)
+    evidence: tuple[str, ...] = (event_id,)
     if old is None:
-        failures, since_ms, evidence = 1, recorded_ms, (event_id,)
+        failures, since_ms = 1, recorded_ms
     elif event_id in old.evidence:
         return marks
     else:
@@ -187,7 +188,7 @@ def failed(
     return _put(marks, scope, mark)
 
 
-def _without(marks: Marks, provider: ProviderSpec, failures: Collection[FailureClass]) -> Marks:
+def _without(marks: Marks, provider: ProviderSpec, failures: tuple[FailureClass, ...]) -> Marks:
     """Without the marks of these classes that cover the provider; the very same when there are none."""
     for failure in failures:
         scope = scope_of(provider, failure)

@@ -1,0 +1,115 @@
+"""`init`, `validate`, `schemas`: the files people write, and the documents made from code."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elasticgrid.cli.failures import FAILED, OK
+from elasticgrid.cli.output import Format, print_data, say
+from elasticgrid.config.templates import template
+from elasticgrid.config.grid_file import read_grid
+from elasticgrid.config.job_file import read_job
+from elasticgrid.core.errors import InvalidInput
+from elasticgrid.core.placement import check_placeable
+from elasticgrid.documents import schemas as documents
+
+GROUP = "Files"
+
+
+class Kind(StrEnum):
+    """The kinds of files there are."""
+
+    JOB = "job"
+    GRID = "grid"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command("init", rich_help_panel=GROUP)(init)
+    app.command("validate", rich_help_panel=GROUP)(validate)
+    schemas = typer.Typer(help="The documents in `schemas/`, generated from code.", no_args_is_help=True)
+    schemas.command("write")(write_schemas)
+    schemas.command("check")(check_schemas)
+    app.add_typer(schemas, name="schemas", rich_help_panel=GROUP)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where to put the files.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> int:
+    """Write a commented example of a job file and of a grid file.
+
+    Example: elasticgrid init my-project
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in Kind:
+        path = folder / f"{kind}.yaml"
+        if path.exists() and not force:
+            raise InvalidInput("is there already", where=str(path), hint="--force replaces it")
+        path.write_text(template(kind.value), encoding="utf-8")
+        say(f"wrote {path}")
+    say(f"next: edit them, then: elasticgrid validate {folder / 'job.yaml'} --grid {folder / 'grid.yaml'}")
+    return OK
+
+
+def validate(
+    file: Annotated[Path, typer.Argument(help="A job file or a grid file.")],
+    kind: Annotated[Kind | None, typer.Option(help="What it is; told from the file's content when not given.")] = None,
+    grid: Annotated[Path | None, typer.Option(help="Also check that the job can be placed on this grid.")] = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="How to print what was read.")] = Format.TEXT,
+) -> int:
+    """Check a job or grid file and say everything that is wrong with it, with line, field and hint.
+
+    Example: elasticgrid validate examples/elastic_numpy/job.yaml --grid examples/elastic_numpy/grid.yaml
+    """
+    if (kind or _kind_of(file)) is Kind.GRID:
+        providers = read_grid(file)
+        if output is Format.TEXT:
+            say(f"{file}: a grid of {len(providers)} providers")
+        else:
+            print_data(providers, output)
+        return OK
+    spec = read_job(file, submitted_ms=time.time_ns() // 1_000_000)
+    if grid is not None:
+        check_placeable(spec, read_grid(grid))
+    if output is Format.TEXT:
+        placeable = f", can be placed on {grid}" if grid is not None else ""
+        say(f"{file}: job {spec.name} of {spec.min_nodes} to {spec.max_nodes} nodes{placeable}")
+    else:
+        print_data(spec, output)
+    return OK
+
+
+def _kind_of(file: Path) -> Kind:
+    """A file with a line that begins with `providers:` is a grid."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return Kind.JOB
+    return Kind.GRID if any(line.lstrip(' {"').startswith("providers") for line in lines) else Kind.JOB
+
+
+def write_schemas(folder: Annotated[Path, typer.Argument()] = Path("schemas")) -> int:
+    """Write the documents.
+
+    Example: elasticgrid schemas write schemas
+    """
+    for name in documents.write(folder):
+        say(f"wrote {folder / name}")
+    return OK
+
+
+def check_schemas(folder: Annotated[Path, typer.Argument()] = Path("schemas")) -> int:
+    """Say which documents differ from the code; exit 1 if any does.
+
+    Example: elasticgrid schemas check schemas
+    """
+    differences = documents.check(folder)
+    for difference in differences:
+        say(difference)
+    return FAILED if differences else OK

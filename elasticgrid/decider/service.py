@@ -1,0 +1,243 @@
+"""The decider: a thin shell that feeds the core and appends its decisions.
+
+It folds the event log and the samples stream. Whenever an event concerned a job, a step of it was completed or the
+timer ticked, the core is asked; what it decides is appended as one batch that expects the decision before it to be the
+last. One append per job is under way at a time, and the job is asked about again when its own decision came back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from elasticgrid.bus.follower import BusMessage
+from elasticgrid.bus.subjects import parse_sample_subject
+from elasticgrid.clock import Clock
+from elasticgrid.core.decider import Decision, Reading, decide, decision_events
+from elasticgrid.core.errors import BusUnavailable, Conflict
+from elasticgrid.core.events import Event, Recorded, type_of
+from elasticgrid.core.evidence import EvidenceFold
+from elasticgrid.core.grid import GridFold, JobKey
+from elasticgrid.core.job import JobState
+from elasticgrid.log.port import EventLog, Expectation, Scope
+
+log = structlog.get_logger("decider")
+
+TICK_S = 0.5
+RETRY_S = 0.5
+
+
+class SampleSource(Protocol):
+    """Where sample messages come from, in order."""
+
+    async def next_batch(self) -> list[BusMessage]:
+        """The next messages, at least one; waits for them."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop."""
+        ...
+
+
+class OpenSamples(Protocol):
+    """Makes the source of sample messages that come after a sequence."""
+
+    def __call__(self, *, after: int) -> SampleSource:
+        """The messages after `after`."""
+        ...
+
+
+class DeciderStats(msgspec.Struct, frozen=True):
+    """What the decider has read and done since it started."""
+
+    events: int
+    sample_messages: int
+    samples: int
+    refused: dict[str, int]
+    decisions: int
+    conflicts: int
+    broken_jobs: int
+
+
+class Decider:
+    """Takes every decision of a grid.
+
+    Args:
+        log: where events are followed and appended.
+        open_samples: makes the follower of the samples stream; called once the log has been read.
+        clock: for the time of timer decisions.
+    """
+
+    def __init__(self, log: EventLog, open_samples: OpenSamples, clock: Clock) -> None:
+        self._log = log
+        self._open_samples = open_samples
+        self._clock = clock
+        self._grid = GridFold()
+        self._evidence = EvidenceFold()
+        self._sample_ms = 0
+        self._appending: dict[JobKey, asyncio.Task[None]] = {}
+        self._awaited: dict[JobKey, int] = {}
+        self._dirty: set[JobKey] = set()
+        self._broken: set[JobKey] = set()
+        self._said: set[str] = set()
+        self._decisions = 0
+        self._conflicts = 0
+
+    @property
+    def stats(self) -> DeciderStats:
+        """What was read and done so far."""
+        return DeciderStats(
+            events=self._grid.events,
+            sample_messages=self._evidence.messages,
+            samples=self._evidence.samples,
+            refused=dict(self._evidence.refused),
+            decisions=self._decisions,
+            conflicts=self._conflicts,
+            broken_jobs=len(self._broken),
+        )
+
+    async def run(self) -> None:
+        """Decide until cancelled.
+
+        Raises:
+            LogError: the log cannot be trusted; nothing more is decided.
+        """
+        try:
+            await self._catch_up()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_events(), name="decider-events")
+                tasks.create_task(self._follow_samples(), name="decider-samples")
+                tasks.create_task(self._tick(), name="decider-timer")
+        finally:
+            for task in self._appending.values():
+                task.cancel()
+            await asyncio.gather(*self._appending.values(), return_exceptions=True)
+
+    async def _catch_up(self) -> None:
+        """Fold what is there before the first decision: a decider that knows half of the log decides nonsense."""
+        async for recorded in self._log.read():
+            self._fold(recorded)
+        log.info("caught up", sequence=self._grid.sequence, jobs=sum(1 for _ in self._grid.jobs()))
+
+    async def _follow_events(self) -> None:
+        for state in self._grid.jobs():
+            self._consider((state.tenant, state.id))
+        async for recorded in self._log.follow(after=self._grid.sequence):
+            key = self._fold(recorded)
+            if key is not None:
+                self._consider(key)
+            else:
+                for state in self._grid.jobs():
+                    self._consider((state.tenant, state.id))
+
+    def _fold(self, recorded: Recorded) -> JobKey | None:
+        key = self._grid.apply(recorded)
+        state = self._grid.job(key) if key is not None else None
+        if key is None or state is None:
+            return None
+        if self._awaited.get(key, 0) and recorded.sequence >= self._awaited[key]:
+            del self._awaited[key]
+        if state.terminal:
+            self._evidence.close(key)
+        else:
+            self._evidence.open(state)
+        if state.unknown_type:
+            self._say_once(
+                f"unknown {key}", "an event of an unknown type; no more is decided", state, state.unknown_type
+            )
+        return key
+
+    def _say_once(self, token: str, what: str, state: JobState, detail: str) -> None:
+        if token not in self._said:
+            self._said.add(token)
+            log.error(what, tenant=state.tenant, job=state.id, sequence=state.sequence, detail=detail)
+
+    async def _follow_samples(self) -> None:
+        running = [state.round_samples_after for state in self._grid.jobs() if not state.terminal and state.round]
+        source = self._open_samples(after=min(running, default=self._samples_seen()))
+        try:
+            while True:
+                for message in await source.next_batch():
+                    self._take(message)
+        finally:
+            await source.aclose()
+
+    def _samples_seen(self) -> int:
+        """How far the samples had been read when the last decision of any job was taken: older ones are of no use."""
+        return max([state.round_samples_after for state in self._grid.jobs()], default=0)
+
+    def _take(self, message: BusMessage) -> None:
+        key = parse_sample_subject(message.subject)
+        if key is None:
+            return
+        self._sample_ms = max(self._sample_ms, message.time_ms)
+        refused = len(self._evidence.refused)
+        completed = self._evidence.apply(key, message.sequence, message.time_ms, message.data)
+        if len(self._evidence.refused) > refused:
+            log.warning("samples refused", tenant=key[0], job=key[1], refused=self._evidence.refused)
+        if completed:
+            self._consider(key)
+
+    async def _tick(self) -> None:
+        while True:
+            await self._clock.sleep(TICK_S)
+            for state in self._grid.jobs():
+                if not state.terminal:
+                    self._consider((state.tenant, state.id))
+
+    def _consider(self, key: JobKey) -> None:
+        """Ask the core about a job, unless its last decision has not come back yet."""
+        state = self._grid.job(key)
+        if state is None or state.terminal or key in self._broken:
+            return
+        if key in self._appending or key in self._awaited:
+            self._dirty.add(key)
+            return
+        as_of_ms = max(self._clock.now_ms(), self._grid.recorded_ms, self._sample_ms)
+        try:
+            decision = decide(state, self._grid.fleet, self._evidence.signals(key), as_of_ms)
+        except Exception as error:  # a job whose decision cannot be taken must not stop the others'
+            self._broken.add(key)
+            log.exception("cannot decide", tenant=key[0], job=key[1], sequence=state.sequence, error=str(error))
+            return
+        if decision:
+            reading = Reading(self._grid.sequence, self._evidence.sequence)
+            events = decision_events(state, decision, as_of_ms, reading)
+            self._appending[key] = asyncio.create_task(self._append(key, state, decision, events))
+
+    async def _append(self, key: JobKey, state: JobState, decision: Decision, events: list[Event]) -> None:
+        expect = Expectation(Scope(*key, writer="decision"), state.decision_sequence)
+        try:
+            while True:
+                try:
+                    _, last = await self._log.append(events, expect=expect)
+                except BusUnavailable as error:
+                    log.warning("the decision waits for the bus", tenant=key[0], job=key[1], error=str(error))
+                    await self._clock.sleep(RETRY_S)
+                except Conflict:
+                    self._conflicts += 1
+                    last = await self._last_decision(key)
+                    log.warning("another decision came first", tenant=key[0], job=key[1], sequence=last)
+                    break
+                else:
+                    self._decisions += 1
+                    types = [type_of(data) for data in decision]
+                    log.info("decided", tenant=key[0], job=key[1], sequence=last, what=types)
+                    break
+            if last > self._grid.sequence:
+                self._awaited[key] = last
+        finally:
+            del self._appending[key]
+        if key in self._dirty and key not in self._awaited:
+            self._dirty.discard(key)
+            self._consider(key)
+
+    async def _last_decision(self, key: JobKey) -> int:
+        while True:
+            with contextlib.suppress(BusUnavailable):
+                return await self._log.last_sequence(Scope(*key, writer="decision"))
+            await self._clock.sleep(RETRY_S)
