@@ -1,0 +1,247 @@
+"""Job files: what runs, between which sizes and under which policies, in plain units.
+
+Times are seconds, shares and factors fractions, money US dollars; they become the exact integers of `JobSpec`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from elasticgrid.config.checks import job_findings
+from elasticgrid.config.document import Items, Node, Table, Text, kind_of, load
+from elasticgrid.config.fields import Fields, Quantity, choices
+from elasticgrid.config.files import read_source
+from elasticgrid.config.problems import Problems
+from elasticgrid.core.errors import InvalidJob
+from elasticgrid.core.spec import PPM, JobSpec, PlacementPolicy, ScalingPolicy
+
+MAX_NODES = 100_000
+
+BANDS = {
+    "production": "production",
+    "interactive": "interactive",
+    "batch": "batch",
+    "high": "production",
+    "normal": "interactive",
+    "low": "batch",
+}
+
+_MS = 1_000
+_US = 1_000_000
+
+NODES = {
+    "min": Quantity("min_nodes", most=MAX_NODES),
+    "max": Quantity("max_nodes", most=MAX_NODES),
+    "initial": Quantity("initial_nodes", most=MAX_NODES),
+    "quantum": Quantity("quantum", most=MAX_NODES),
+}
+TIMES = {
+    "nproc_per_node": Quantity("nproc_per_node", most=1_024),
+    "grace_s": Quantity("grace_ms", _MS),
+    "join_timeout_s": Quantity("join_timeout_ms", _MS),
+}
+RESTARTS = {
+    "application": Quantity("max_restarts"),
+    "infrastructure": Quantity("max_infra_restarts"),
+}
+DEADLINE = {"deadline_s": Quantity("deadline_ms", _MS)}
+SCALING = {
+    "min_samples": Quantity("min_samples"),
+    "min_evidence_s": Quantity("min_evidence_ms", _MS),
+    "warmup_steps": Quantity("warmup_steps"),
+    "window_steps": Quantity("window_steps"),
+    "target_queue_share": Quantity("target_queue_ppm", PPM),
+    "idle_queue_share": Quantity("idle_queue_ppm", PPM),
+    "grow_factor": Quantity("grow_factor_ppm", PPM),
+    "shrink_factor": Quantity("shrink_factor_ppm", PPM),
+    "cooldown_up_s": Quantity("cooldown_up_ms", _MS),
+    "cooldown_down_s": Quantity("cooldown_down_ms", _MS),
+    "reversal_s": Quantity("reversal_ms", _MS),
+    "max_changes_per_hour": Quantity("max_changes_per_hour"),
+    "max_restart_share": Quantity("max_restart_ppm", PPM),
+    "min_efficiency": Quantity("min_efficiency_ppm", PPM),
+    "shrink_margin": Quantity("shrink_margin_ppm", PPM),
+    "in_flight_timeout_s": Quantity("in_flight_timeout_ms", _MS),
+    "default_restart_s": Quantity("default_restart_ms", _MS),
+    "target_step_s": Quantity("target_step_us", _US),
+    "target_tokens_per_s": Quantity("target_tokens_per_s"),
+}
+PRICE_CEILING = {"max_price_usd_per_hour": Quantity("max_price_microdollars_per_hour", PPM)}
+SPOT_SHARE = {"max_spot_share": Quantity("max_spot_ppm", PPM)}
+
+#: What the agent sets for every worker; a job's own value would be overwritten.
+_AGENT_SETS = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHELL_WORDS = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"))
+
+
+def read_job(path: Path, *, submitted_ms: int) -> JobSpec:
+    """The job in the file at `path`; relative folders in it are relative to the file.
+
+    Raises:
+        NotFound: there is no such file.
+        InvalidJob: the file is wrong; the error tells every problem with its line.
+    """
+    source = read_source(path, InvalidJob)
+    return parse_job(source, file=str(path), folder=path.resolve().parent, submitted_ms=submitted_ms)
+
+
+def parse_job(source: bytes | str, *, file: str, folder: Path, submitted_ms: int) -> JobSpec:
+    """The job that `source` (YAML, or JSON when `file` ends in `.json`) describes.
+
+    Args:
+        source: the text.
+        file: what messages call it.
+        folder: what relative folders in it are relative to; absolute.
+        submitted_ms: when it is submitted, Unix milliseconds; `deadline_s` counts from here.
+
+    Raises:
+        InvalidJob: the text is wrong. The first problem is the error itself, the others are its story.
+    """
+    problems = Problems(file)
+    root = load(source, problems)
+    if root is None:
+        problems.raise_as(InvalidJob)
+        raise AssertionError("text without a tree has a problem")
+    fields = Fields(root, problems)
+    spec = _job(fields, folder, submitted_ms)
+    fields.done()
+    for finding in job_findings(spec):
+        section = finding.path.split(".", 1)[0]
+        if not problems.concerns(section):
+            problems.add(root.line_of(finding.path), finding.path, finding.what, finding.hint)
+    problems.raise_as(InvalidJob)
+    return spec
+
+
+def _job(fields: Fields, folder: Path, submitted_ms: int) -> JobSpec:
+    numbers = {
+        **fields.quantities(TIMES, JobSpec),
+        **_nodes(fields),
+        **_restarts(fields),
+        **_deadline(fields, submitted_ms),
+    }
+    checkpoint_dir = fields.text("checkpoint_dir")
+    return JobSpec(
+        name=fields.name("name", "add `name: my-job`"),
+        command=_command(fields),
+        workdir=str((folder / fields.text("workdir", ".")).resolve()),
+        env=_environment(fields),
+        band=fields.choice("band", BANDS, "batch"),
+        checkpoint_dir=str((folder / checkpoint_dir).resolve()) if checkpoint_dir else "",
+        scaling=_scaling(fields),
+        placement=_placement(fields),
+        **numbers,
+    )
+
+
+def _command(fields: Fields) -> tuple[str, ...]:
+    node = fields.node("run")
+    if node is None:
+        fields.missing("run", "add `run: python train.py`")
+        return ("true",)
+    words = _listed(fields, node) if isinstance(node, Items) else _split(fields, node)
+    return words or ("true",)
+
+
+def _listed(fields: Fields, node: Items) -> tuple[str, ...]:
+    words = []
+    for value in node.values:
+        if isinstance(value, Text) and "\0" not in value.text:
+            words.append(value.text)
+        else:
+            fields.wrong("run", f"each word of a command is text, not {kind_of(value)}")
+    if not words:
+        fields.wrong("run", "the command is empty", "write run: [python, train.py]")
+    return tuple(words)
+
+
+def _split(fields: Fields, node: Node) -> tuple[str, ...]:
+    shell_hint = 'for a shell write run: [bash, -c, "..."]'
+    if not isinstance(node, Text):
+        fields.wrong("run", f"a command is wanted, not {kind_of(node)}", "write run: python train.py")
+        return ()
+    if len(node.text.strip().splitlines()) > 1:
+        fields.wrong("run", "the command has several lines", shell_hint)
+        return ()
+    try:
+        words = tuple(shlex.split(node.text))
+    except ValueError as error:
+        fields.wrong("run", f"the command cannot be split into words: {error}".lower(), "close the quotes")
+        return ()
+    for word in words:
+        if word in _SHELL_WORDS:
+            fields.wrong("run", f"the command is not run by a shell, so `{word}` has no meaning", shell_hint)
+            return ()
+    if not words or any("\0" in word for word in words):
+        fields.wrong("run", "the command is empty or has a zero character", "write run: python train.py")
+        return ()
+    return words
+
+
+def _environment(fields: Fields) -> dict[str, str]:
+    variables = fields.text_map("env")
+    for name in variables:
+        if not _VARIABLE.fullmatch(name):
+            fields.wrong(f"env.{name}", "this cannot be the name of a variable", "letters, digits and _")
+        elif name.startswith("ELASTICGRID_") or name in _AGENT_SETS:
+            fields.wrong(f"env.{name}", "the node's agent sets this variable", "leave it out")
+    return variables
+
+
+def _nodes(fields: Fields) -> dict[str, int]:
+    node = fields.node("nodes")
+    if isinstance(node, Text):
+        fixed = fields.quantities({"nodes": Quantity("min_nodes", most=MAX_NODES)}, JobSpec)
+        return {"min_nodes": fixed["min_nodes"], "max_nodes": fixed["min_nodes"]} if fixed else {}
+    section = fields.section("nodes")
+    if not isinstance(node, Table):
+        return {}
+    numbers = section.quantities(NODES, JobSpec)
+    if section.absent("max"):
+        section.missing("max", "say how large the job may become: `max: 8`")
+    if section.absent("min") and "quantum" in numbers:
+        numbers["min_nodes"] = numbers["quantum"]
+    section.done()
+    return numbers
+
+
+def _restarts(fields: Fields) -> dict[str, int]:
+    section = fields.section("restarts")
+    numbers = section.quantities(RESTARTS, JobSpec)
+    section.done()
+    return numbers
+
+
+def _deadline(fields: Fields, submitted_ms: int) -> dict[str, int]:
+    numbers = fields.quantities(DEADLINE, JobSpec)
+    if not numbers:
+        return {}
+    if numbers["deadline_ms"] <= 0:
+        fields.wrong("deadline_s", "the deadline is over before the job is submitted", "seconds from the submission")
+    return {"deadline_ms": submitted_ms + numbers["deadline_ms"]}
+
+
+def _scaling(fields: Fields) -> ScalingPolicy:
+    section = fields.section("scaling")
+    policy = ScalingPolicy(**section.quantities(SCALING, ScalingPolicy))
+    section.done()
+    return policy
+
+
+def _placement(fields: Fields) -> PlacementPolicy:
+    section = fields.section("placement")
+    policy = PlacementPolicy(
+        prefer=section.choice("prefer", choices(("cost", "balance")), "cost"),
+        spot=section.choice("spot", choices(("allow", "require", "forbid")), "allow"),
+        providers=section.texts("providers"),
+        regions=section.texts("regions"),
+        accelerators=section.texts("accelerators"),
+        **section.quantities({**SPOT_SHARE, **PRICE_CEILING}, PlacementPolicy),
+    )
+    section.done()
+    return policy
