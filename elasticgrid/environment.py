@@ -8,6 +8,10 @@ from typing import Final
 NATS_URL: Final = "ELASTICGRID_NATS_URL"
 CREDENTIALS: Final = "ELASTICGRID_CREDENTIALS"
 
+#: For launchers: what the nodes they start reach the bus by, where that is not what the launcher itself uses.
+NODE_NATS_URL: Final = "ELASTICGRID_NODE_NATS_URL"
+NODE_CREDENTIALS: Final = "ELASTICGRID_NODE_CREDENTIALS"
+
 #: Whose node this is; set by the launcher for the agent, by the agent for the workers.
 TENANT: Final = "ELASTICGRID_TENANT"
 JOB: Final = "ELASTICGRID_JOB"

@@ -76,7 +76,9 @@ def validate(
         return OK
     spec = read_job(file, submitted_ms=time.time_ns() // 1_000_000)
     if grid is not None:
-        check_placeable(spec, read_grid(grid))
+        refusal = check_placeable(spec, read_grid(grid))
+        if refusal is not None:
+            raise refusal
     if output is Format.TEXT:
         placeable = f", can be placed on {grid}" if grid is not None else ""
         say(f"{file}: job {spec.name} of {spec.min_nodes} to {spec.max_nodes} nodes{placeable}")

@@ -171,11 +171,13 @@ def _answer_failure(state: JobState, fleet: FleetState, as_of_ms: int) -> Decisi
     if state.app_failures > state.spec.max_restarts or state.infra_failures > state.spec.max_infra_restarts:
         return _end(state, "failed")
     lost = any(state.nodes[node].status != "joined" for node in state.member_nodes)
-    drain = ev.DrainDecided(round=state.round, reason="node_lost" if lost else "failure", grace_ms=state.spec.grace_ms)
-    if len(live_nodes(state)) >= state.target_nodes:
-        return (drain,)
-    placement = _place(state, fleet, state.target_nodes, as_of_ms)
-    return (drain, placement) if _adds(placement) else (drain,)
+    reason = "node_lost" if lost else "failure"
+    placement = None
+    if len(live_nodes(state)) < state.target_nodes:
+        placement = _place(state, fleet, state.target_nodes, as_of_ms)
+    leaving = _leaving(placement) if placement is not None else ()
+    drain = ev.DrainDecided(round=state.round, reason=reason, leaving=leaving, grace_ms=state.spec.grace_ms)
+    return (drain, placement) if placement is not None and (_adds(placement) or leaving) else (drain,)
 
 
 def _round_drained(state: JobState, as_of_ms: int) -> bool:
@@ -205,8 +207,8 @@ def _gather(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | Non
     wanted = max(state.target_nodes, state.min_nodes)
     if len(live) < wanted:
         placement = _place(state, fleet, wanted, as_of_ms)
-        if _adds(placement):
-            return (placement,)
+        if _adds(placement) or _leaving(placement):
+            return _with_drain(state, placement)
         if not enough:
             return (placement,) if _is_news(state, placement) else NOTHING
     if not enough:
@@ -273,17 +275,23 @@ def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     if ruling.action == "hold":
         return (scale,) if _is_new_hold(state, scale) else NOTHING
     placement = _place(state, fleet, ruling.target_nodes, as_of_ms)
-    if ruling.action == "up":
-        if _adds(placement):
-            return (scale, placement)
-        return (scale, placement) if _is_new_hold(state, scale) or _is_news(state, placement) else NOTHING
-    leaving = tuple(node for line in placement.assignments for node in line.leaving)
+    if _adds(placement) or _leaving(placement):
+        return (scale, *_with_drain(state, placement))
+    return (scale, placement) if _is_new_hold(state, scale) or _is_news(state, placement) else NOTHING
+
+
+def _leaving(placement: ev.PlacementDecided) -> tuple[str, ...]:
+    return tuple(node for line in placement.assignments for node in line.leaving)
+
+
+def _with_drain(state: JobState, placement: ev.PlacementDecided) -> Decision:
+    """The placement and, where it makes nodes leave, the drain that tells them."""
+    assert state.spec is not None
+    leaving = _leaving(placement)
     if not leaving:
-        return (scale, placement) if _is_new_hold(state, scale) or _is_news(state, placement) else NOTHING
-    if state.phase != "running":
-        return (scale, placement)
+        return (placement,)
     drain = ev.DrainDecided(round=state.round, reason="resize", leaving=leaving, grace_ms=state.spec.grace_ms)
-    return (scale, placement, drain)
+    return (placement, drain)
 
 
 def _scale_event(state: JobState, ruling: Ruling, signals: ev.Signals) -> ev.ScaleDecided:

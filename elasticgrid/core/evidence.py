@@ -88,6 +88,10 @@ class EvidenceFold:
     def _refuse(self, reason: Refusal) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
+    def window(self, key: JobKey) -> Window | None:
+        """The job's window as of now."""
+        return self._windows.get(key)
+
     def signals(self, key: JobKey) -> Signals:
         """What the job's window says now."""
         window = self._windows.get(key)

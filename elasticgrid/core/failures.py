@@ -47,7 +47,7 @@ _BOOT: Final = r"(?:never|did not) join|boot(?:ing)? (?:timed out|timeout|failed
 _INVALID: Final = (
     r"invalid[ _]?(?:argument|parameter|machine|instance|image|ami|value|disk|spec|request)|malformed|unsupported"
     r"|not supported|bad (?:machine|instance|image|spec|request)|disk[^\n]{0,60} (?:too large|larger than)"
-    r"|(?:machine|instance|accelerator|image|disk)[ _]?(?:type|size)?[^\n]{0,80} (?:does not exist|not found)"
+    r"|(?:(?:machine|instance|accelerator)[ _]?type|\bimage\b)[^\n]{0,80} (?:does not exist|not found)"
 )
 _TRANSIENT: Final = (
     r"time[ds]? ?-?out|deadline[ _]exceeded|connection (?:reset|refused|aborted|closed|error)|broken pipe"

@@ -101,7 +101,12 @@ def _decode_slowly(
             raise UndecodableEvent(
                 f"no upcaster from version {version} of {event_type}", where=head.id, hint="use the version that wrote it"
             )
-        raw = upcast(raw)
+        try:
+            raw = upcast(raw)
+        except Exception as upcast_error:  # a damaged old event must not get further than a damaged new one
+            raise UndecodableEvent(
+                f"version {version} of {event_type} cannot be brought up to date: {upcast_error!r}", where=head.id
+            ) from upcast_error
         version += 1
         raw["schema_version"] = version
     try:

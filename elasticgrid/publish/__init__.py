@@ -1,1 +1,1 @@
-"""The trainer hook: publishes step samples, asks whether to stop, tells about checkpoints. Never blocks, never raises."""
+"""The trainer hook: step samples out, stop and resume in. Never blocks, never raises."""

@@ -13,7 +13,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the protocol."""
 
 
-class Hello(_Message, tag="hello"):
+class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
     """Worker: I am here. First on every connection."""
 
     rank: int
@@ -21,26 +21,26 @@ class Hello(_Message, tag="hello"):
     pid: int
 
 
-class At(_Message, tag="at"):
+class At(_Message, frozen=True, kw_only=True, tag="at"):
     """Worker: this many steps are completed. Sent when asked and, at most a few times a second, when it changed."""
 
     step: int
 
 
-class Checkpointed(_Message, tag="checkpointed"):
+class Checkpointed(_Message, frozen=True, kw_only=True, tag="checkpointed"):
     """Worker: the training state after `step` steps is at `uri`."""
 
     step: int
     uri: str
 
 
-class Stopping(_Message, tag="stopping"):
+class Stopping(_Message, frozen=True, kw_only=True, tag="stopping"):
     """Worker: `should_stop()` returned true after `step` steps; an exit with success after this is no completion."""
 
     step: int
 
 
-class Closed(_Message, tag="closed"):
+class Closed(_Message, frozen=True, kw_only=True, tag="closed"):
     """Worker: the hook is closed; last on a connection."""
 
     step: int
@@ -48,11 +48,11 @@ class Closed(_Message, tag="closed"):
     samples_dropped: int
 
 
-class Where(_Message, tag="where"):
+class Where(_Message, frozen=True, kw_only=True, tag="where"):
     """Agent: how many steps are completed?"""
 
 
-class StopAt(_Message, tag="stop_at"):
+class StopAt(_Message, frozen=True, kw_only=True, tag="stop_at"):
     """Agent: `should_stop()` is true from the moment `step` steps are completed."""
 
     step: int

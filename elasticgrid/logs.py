@@ -18,11 +18,7 @@ def configure_logging(*, level: str = "info", stream: TextIO | None = None) -> N
     """
     target = stream if stream is not None else sys.stderr
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
-    renderer: structlog.typing.Processor
-    if target.isatty():
-        renderer = structlog.dev.ConsoleRenderer()
-    else:
-        renderer = structlog.processors.JSONRenderer()
+    renderer = structlog.dev.ConsoleRenderer() if target.isatty() else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -1,0 +1,398 @@
+"""The agent's shell: it feeds what happens to the state machine and does what that says.
+
+Everything that happens goes through one queue: decisions read from the log, words of the workers' hooks, exits,
+timers, signals. Nothing here decides; `core/agent_plan.py` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from functools import singledispatchmethod
+from typing import Any, Final
+
+import msgspec
+import nats.errors
+import structlog
+
+from elasticgrid.agent.bus_link import BusLink
+from elasticgrid.agent.config import AgentConfig, free_port
+from elasticgrid.agent.guard import Guard
+from elasticgrid.agent.hook_server import HookMessage, HookServer
+from elasticgrid.agent.reporter import Reporter
+from elasticgrid.agent.running_round import RunningRound
+from elasticgrid.agent.stop_talk import StopTalk
+from elasticgrid.agent.workers import ExitedWorker
+from elasticgrid.bus.connect import read_credentials
+from elasticgrid.bus.subjects import heartbeat_subject
+from elasticgrid.clock import Clock, SystemClock
+from elasticgrid.core import agent_plan
+from elasticgrid.core import agent_state as plan
+from elasticgrid.core.errors import ElasticGridError, InvalidInput
+from elasticgrid.core.events import (
+    CheckpointRef,
+    DrainDecided,
+    Event,
+    NodeJoined,
+    OutcomeDecided,
+    Recorded,
+    WorldDecided,
+    type_of,
+)
+from elasticgrid.core.names import derived_id
+from elasticgrid.log.port import Scope
+from elasticgrid.publish import checkpoint
+from elasticgrid.publish.channel import At, Checkpointed, Stopping
+
+_log = structlog.get_logger("elasticgrid.agent")
+
+HEARTBEAT_EVERY_S: Final = 2.0
+#: How long an agent that ends because the log says so waits for its last facts to land.
+FLUSH_S: Final = 60.0
+#: The same for one that ends because of a signal or a lost bus.
+HASTY_FLUSH_S: Final = 3.0
+FOLLOW_PAUSE_S: Final = 1.0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says every two seconds; `step` is the last its workers are known to have completed."""
+
+    node: str
+    attempt: str
+    time_ms: int
+    round: int
+    step: int
+
+
+async def run_agent(config: AgentConfig, *, command: Sequence[str]) -> int:
+    """Be the agent of one node until the job or a signal ends it; returns the exit code.
+
+    Call it in the main thread: its workers die with the thread that started them.
+
+    Raises:
+        InvalidInput: no command, or the bus's address or credential is not usable.
+        OSError: the node's folder cannot hold the socket.
+    """
+    if not command:
+        raise InvalidInput("there is no command to run", hint="elasticgrid agent -- python train.py")
+    if config.bus.credentials:
+        read_credentials(config.bus.credentials)
+    return await Agent(config, command).run()
+
+
+class Agent:
+    """One node's agent.
+
+    Attributes:
+        ignored: inputs and messages that meant nothing, by what they were.
+    """
+
+    def __init__(self, config: AgentConfig, command: Sequence[str], *, clock: Clock | None = None) -> None:
+        self.ignored: dict[str, int] = {}
+        self._config = config
+        self._command = tuple(command)
+        self._clock = clock if clock is not None else SystemClock()
+        self._node = config.node
+        self._state = agent_plan.initial(self._node, free_port(config.host))
+        self._inputs: asyncio.Queue[plan.AgentInput] = asyncio.Queue()
+        self._talk = StopTalk(
+            config,
+            running=lambda: self._round,
+            put=self._put,
+            spawn=self._spawn,
+            ignore=self._ignore,
+            clock=self._clock,
+        )
+        self._link = BusLink(
+            config.bus, name=f"agent {config.job}/{self._node}", on_connect=self._talk.subscribe, clock=self._clock
+        )
+        self._reporter = Reporter(self._link, self._clock)
+        self._hooks = HookServer(config.socket_path, self._on_hook)
+        self._guard: Guard | None = None
+        self._round: RunningRound | None = None
+        self._to_check: asyncio.Queue[plan.CheckCheckpoint] = asyncio.Queue()
+        self._facts = 0
+        self._last_fact: asyncio.Future[int] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._exit_code: int | None = None
+        self._hasty = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> int:
+        """Run until there is nothing more to do; no worker is left then."""
+        loop = asyncio.get_running_loop()
+        self._guard = Guard()
+        handled: list[signal.Signals] = []
+        try:
+            await self._hooks.start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nothing to handle there
+                    loop.add_signal_handler(number, self._on_signal, number)
+                    handled.append(number)
+            for work in (
+                self._link.run(),
+                self._reporter.run(),
+                self._join_and_follow(),
+                self._beat(),
+                self._watch_bus(),
+                self._check_checkpoints(),
+            ):
+                self._spawn(work)
+            await self._work()
+            await self._flush()
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+            if self._round is not None:
+                await self._round.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._hooks.close()
+            self._guard.close()
+        if self._failure is not None:
+            raise self._failure
+        assert self._exit_code is not None
+        _log.info("agent ends", node=self._node, exit_code=self._exit_code, ignored=self.ignored)
+        return self._exit_code
+
+    async def _work(self) -> None:
+        while self._exit_code is None:
+            item = await self._inputs.get()
+            self._state, instructions = agent_plan.evolve(self._state, item)
+            for instruction in instructions:
+                self._do(instruction)
+
+    async def _flush(self) -> None:
+        """Wait for the last fact to land; briefly when the end was not decided in the log."""
+        if self._last_fact is None:
+            return
+        hasty = asyncio.create_task(self._hasty.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {self._last_fact, hasty}
+            await asyncio.wait(ends, timeout=FLUSH_S, return_when=asyncio.FIRST_COMPLETED)
+            if not self._last_fact.done():
+                await asyncio.wait({self._last_fact}, timeout=HASTY_FLUSH_S)
+        finally:
+            hasty.cancel()
+        if not self._last_fact.done():
+            _log.warning("not all facts are in the log", node=self._node)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # What the state machine says
+    # ----------------------------------------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def _do(self, instruction: plan.Instruction) -> None:
+        raise TypeError(f"no such instruction: {instruction!r}")
+
+    @_do.register
+    def _(self, instruction: plan.StartWorkers) -> None:
+        assert self._guard is not None
+        self._talk.end()
+        number = instruction.world.round
+
+        def on_exit(worker: ExitedWorker) -> None:
+            self._put(
+                plan.WorkerExited(
+                    round=number,
+                    rank=worker.rank,
+                    code=worker.code,
+                    last_lines=worker.last_lines,
+                    free_port=free_port(self._config.host),
+                )
+            )
+
+        self._round = RunningRound(
+            self._config,
+            instruction.world,
+            instruction.group_rank,
+            hooks=self._hooks,
+            guard=self._guard,
+            on_exit=on_exit,
+            on_stop_told=self._talk.on_told(number),
+        )
+        self._round.start(self._command)
+
+    @_do.register
+    def _(self, instruction: plan.TerminateWorkers) -> None:
+        _log.info("workers are terminated", node=self._node, round=instruction.round)
+        if self._round is not None and self._round.number == instruction.round:
+            self._round.terminate()
+
+    @_do.register
+    def _(self, instruction: plan.StartGrace) -> None:
+        over = plan.GraceOver(round=instruction.round)
+        asyncio.get_running_loop().call_later(instruction.grace_ms / 1000, self._put, over)
+
+    @_do.register
+    def _(self, instruction: plan.AgreeOnStop) -> None:
+        self._talk.begin(instruction, self._link)
+
+    @_do.register
+    def _(self, instruction: plan.CheckCheckpoint) -> None:
+        self._to_check.put_nowait(instruction)
+
+    @_do.register
+    def _(self, instruction: plan.Record) -> None:
+        self._report(instruction.data, instruction.cause)
+
+    @_do.register
+    def _(self, instruction: plan.Leave) -> None:
+        self._exit_code = instruction.exit_code
+
+    @_do.register
+    def _(self, instruction: plan.Ignored) -> None:
+        self._ignore(instruction.what)
+
+    def _report(self, data: plan.NodeFact | NodeJoined, cause: plan.Cause) -> asyncio.Future[int]:
+        now_ms = self._clock.now_ms()
+        self._facts += 1
+        event = Event(
+            id=derived_id(now_ms, self._config.job, self._node, type_of(data), os.getpid(), self._facts),
+            time_ms=now_ms,
+            tenant=self._config.tenant,
+            job=self._config.job,
+            causation_id=cause.event_id,
+            correlation_id=cause.correlation_id,
+            actor=f"agent:{self._node}",
+            data=data,
+        )
+        _log.info("fact", type=type_of(data), node=self._node)
+        self._last_fact = self._reporter.report(event)
+        return self._last_fact
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # What happens
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _put(self, item: plan.AgentInput) -> None:
+        self._inputs.put_nowait(item)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        _log.info("signal", node=self._node, signal=number.name)
+        self._hasty.set()
+        self._put(plan.EndRequested(reason="terminated", exit_code=128 + number))
+
+    def _on_hook(self, number: int, rank: int, message: HookMessage) -> None:
+        current = self._round
+        if isinstance(message, Checkpointed):
+            self._put(plan.CheckpointNamed(round=number, step=message.step, uri=message.uri))
+            return
+        if current is not None and current.number == number:
+            current.progress.at(rank, message.step)
+        if isinstance(message, At):
+            self._put(plan.WorkerStepped(round=number, rank=rank, step=message.step))
+        elif isinstance(message, Stopping):
+            self._put(plan.WorkerStopping(round=number, rank=rank, step=message.step))
+        else:
+            self._put(
+                plan.WorkerClosed(
+                    round=number,
+                    rank=rank,
+                    step=message.step,
+                    samples_published=message.samples_published,
+                    samples_dropped=message.samples_dropped,
+                )
+            )
+
+    async def _join_and_follow(self) -> None:
+        joined = NodeJoined(
+            node=self._node,
+            attempt=self._config.attempt,
+            provider=self._config.provider,
+            host=self._config.host,
+            free_port=self._state.free_port,
+            pid=os.getpid(),
+        )
+        self._put(plan.Joined(sequence=await self._report(joined, plan.Cause())))
+        scope = Scope(tenant=self._config.tenant, job=self._config.job, writer="decision")
+        after = 0
+        while True:
+            log = await self._link.current()
+            try:
+                async with contextlib.aclosing(log.follow(after=after, scope=scope)) as decisions:
+                    async for recorded in decisions:
+                        self._read(recorded)
+                        after = recorded.sequence
+            except (ElasticGridError, nats.errors.Error, OSError) as error:
+                _log.warning("the log cannot be followed; trying again", error=str(error))
+            await self._clock.sleep(FOLLOW_PAUSE_S)
+
+    def _read(self, recorded: Recorded) -> None:
+        event = recorded.event
+        if not isinstance(event, Event):
+            self._ignore("unknown event type")
+        elif isinstance(event.data, WorldDecided | DrainDecided | OutcomeDecided):
+            self._put(
+                plan.DecisionRead(
+                    sequence=recorded.sequence,
+                    event_id=event.id,
+                    correlation_id=event.correlation_id,
+                    data=event.data,
+                )
+            )
+
+    async def _check_checkpoints(self) -> None:
+        while True:
+            named = await self._to_check.get()
+            found: CheckpointRef | None = None
+            try:
+                info = await asyncio.to_thread(checkpoint.verify, named.uri)
+            except (ElasticGridError, OSError, ValueError) as error:
+                self._ignore("checkpoint that is not complete")
+                _log.warning("a checkpoint is not complete", uri=named.uri, step=named.step, error=str(error))
+            else:
+                if info.step == named.step:
+                    found = CheckpointRef(step=info.step, uri=info.uri, sha256=info.sha256, bytes=info.bytes)
+                else:
+                    self._ignore("checkpoint of another step")
+                    _log.warning("a checkpoint has another step", uri=named.uri, named=named.step, found=info.step)
+            self._put(plan.CheckpointChecked(round=named.round, checkpoint=found))
+
+    async def _beat(self) -> None:
+        subject = heartbeat_subject(self._config.tenant, self._config.job, self._node)
+        while True:
+            current = self._state.current
+            beat = Heartbeat(
+                node=self._node,
+                attempt=self._config.attempt,
+                time_ms=self._clock.now_ms(),
+                round=current.world.round if current is not None else 0,
+                step=current.last_step if current is not None else 0,
+            )
+            await self._link.publish(subject, msgspec.json.encode(beat))
+            await self._clock.sleep(HEARTBEAT_EVERY_S)
+
+    async def _watch_bus(self) -> None:
+        limit_s = self._config.orphan_timeout_s
+        if limit_s is None:
+            return
+        while (away_s := self._link.away_s) < limit_s:
+            # While the bus is there, it cannot have been away for the limit before that time has passed.
+            await self._clock.sleep(max(limit_s - away_s, 0.05))
+        _log.error("the bus was away for too long; the node ends itself", node=self._node, away_s=round(away_s, 1))
+        self._hasty.set()
+        self._put(plan.EndRequested(reason="orphaned", exit_code=1))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        # An agent that lost a part of itself must not go on half blind: it ends, and its workers with it.
+        _log.error("a part of the agent failed", node=self._node, exc_info=task.exception())
+        self._failure = self._failure or task.exception()
+        self._hasty.set()
+        self._put(plan.EndRequested(reason="agent_error", exit_code=1))
+
+    def _ignore(self, what: str) -> None:
+        self.ignored[what] = self.ignored.get(what, 0) + 1

@@ -1,0 +1,61 @@
+"""The environment of one worker: what torchrun sets, and what the grid adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticgrid import environment
+from elasticgrid.agent.config import AgentConfig
+from elasticgrid.core.events import WorldDecided
+
+
+def checkpoint_dir(shared_dir: Path) -> Path:
+    """Where workers write checkpoints; every node of the job sees it."""
+    return shared_dir / "checkpoints"
+
+
+def rendezvous_dir(shared_dir: Path, round_number: int) -> Path:
+    """A folder for the files by which the workers of one round find each other; no two rounds share one."""
+    return shared_dir / "rendezvous" / f"round-{round_number}"
+
+
+def worker_environment(
+    config: AgentConfig, world: WorldDecided, *, group_rank: int, local_rank: int, base: Mapping[str, str]
+) -> dict[str, str]:
+    """`base` with the variables of one worker of `world` put over it."""
+    rank = group_rank * world.nproc_per_node + local_rank
+    resume = world.resume
+    return {
+        "PYTHONUNBUFFERED": "1",  # a terminated worker's last lines are wanted in its log
+        **base,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world.world_size),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(world.nproc_per_node),
+        "GROUP_RANK": str(group_rank),
+        "GROUP_WORLD_SIZE": str(len(world.members)),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world.world_size),
+        "MASTER_ADDR": world.master_addr,
+        "MASTER_PORT": str(world.master_port),
+        "TORCHELASTIC_RUN_ID": config.job,
+        "TORCHELASTIC_RESTART_COUNT": str(world.round - 1),
+        # The decider keeps the budget of restarts; a round that began was within it.
+        "TORCHELASTIC_MAX_RESTARTS": str(world.round - 1),
+        # Rank 0 serves the store at MASTER_PORT, not the agent.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        environment.TENANT: config.tenant,
+        environment.JOB: config.job,
+        environment.PROVIDER: config.provider,
+        environment.NODE: config.node,
+        environment.ROUND: str(world.round),
+        environment.RESUME_STEP: str(resume.step if resume is not None else 0),
+        environment.RESUME_URI: resume.uri if resume is not None else "",
+        environment.CHECKPOINT_DIR: str(checkpoint_dir(config.shared_dir)),
+        environment.RENDEZVOUS_DIR: str(rendezvous_dir(config.shared_dir, world.round)),
+        environment.AGENT_SOCKET: str(config.socket_path),
+        environment.NATS_URL: config.bus.url,
+        environment.CREDENTIALS: config.bus.credentials,
+    }

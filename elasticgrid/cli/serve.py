@@ -1,0 +1,145 @@
+"""`up`, `serve`, `agent`: the processes a grid is made of."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elasticgrid import environment
+from elasticgrid.cli.failures import OK
+from elasticgrid.cli.output import say
+from elasticgrid.core.errors import InvalidInput
+
+GROUP = "Run a grid"
+
+DataDir = Annotated[
+    Path, typer.Option("--data", envvar="ELASTICGRID_DATA_DIR", help="Where everything is kept.", show_default=True)
+]
+GridFile = Annotated[
+    Path | None, typer.Option("--config", envvar="ELASTICGRID_GRID", help="The grid file, which lists the providers.")
+]
+Http = Annotated[str, typer.Option("--http", envvar="ELASTICGRID_HTTP", help="HOST:PORT the gateway listens on.")]
+NatsServer = Annotated[
+    Path | None, typer.Option("--nats-server", help="Another nats-server binary than the one that was installed.")
+]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+class Service(StrEnum):
+    """The services that can be started alone."""
+
+    DECIDER = "decider"
+    LAUNCHER = "launcher"
+    GATEWAY = "gateway"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command("up", rich_help_panel=GROUP)(up)
+    app.command("serve", rich_help_panel=GROUP)(serve)
+    app.command("agent", rich_help_panel=GROUP, context_settings={"ignore_unknown_options": True})(agent)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """`HOST:PORT` as its two parts.
+
+    Raises:
+        InvalidInput: it is not of that form.
+    """
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdigit() or int(port) > 65_535:
+        raise InvalidInput(f"{text!r} is not HOST:PORT", where="--http", hint="for example 127.0.0.1:8080")
+    return host, int(port)
+
+
+def up(
+    data: DataDir = Path(".elasticgrid"),
+    config: GridFile = None,
+    http: Http = "127.0.0.1:8080",
+    nats_server: NatsServer = None,
+    log_level: LogLevel = "info",
+) -> int:
+    """Run the whole control plane on this machine until Ctrl-C, with an embedded nats-server.
+
+    Example: elasticgrid up --config examples/elastic_numpy/grid.yaml
+    """
+    from elasticgrid.bus.connect import BusAddress
+    from elasticgrid.config.grid_file import read_grid
+    from elasticgrid.runtime.control_plane import ControlPlane
+    from elasticgrid.logs import configure_logging
+    from elasticgrid.runtime.services import default_providers
+    from elasticgrid.runtime.signals import run_until_signalled
+
+    configure_logging(level=log_level)
+    providers = read_grid(config) if config is not None else default_providers()
+    plane = ControlPlane(
+        data,
+        providers,
+        nats_server=str(nats_server) if nats_server is not None else None,
+        bus=BusAddress.from_environment(os.environ),
+        node_credentials=os.environ.get(environment.NODE_CREDENTIALS, ""),
+        http=host_and_port(http),
+    )
+
+    async def run() -> int:
+        async with plane:
+            assert plane.gateway is not None
+            say(f"gateway    {plane.gateway.url}")
+            say(f"admin key  {plane.gateway.key_file}")
+            say(f"data       {plane.data_dir}")
+            say("next: in another shell of this folder: elasticgrid submit examples/elastic_numpy/job.yaml --wait")
+            await plane.wait()
+        return OK
+
+    code = run_until_signalled(run())
+    say("stopped; jobs that were running go on by themselves and are found again by the next `elasticgrid up`")
+    return code
+
+
+def serve(
+    service: Annotated[Service, typer.Argument(help="Which service.")],
+    data: DataDir = Path(".elasticgrid"),
+    config: GridFile = None,
+    http: Http = "127.0.0.1:8080",
+    log_level: LogLevel = "info",
+) -> int:
+    """Run one service, configured by file and environment, for deployments.
+
+    The bus is where ELASTICGRID_NATS_URL says, entered with the file that ELASTICGRID_CREDENTIALS names.
+
+    Example: ELASTICGRID_NATS_URL=nats://127.0.0.1:4222 elasticgrid serve decider
+    """
+    from elasticgrid.bus.connect import BusAddress
+    from elasticgrid.config.grid_file import read_grid
+    from elasticgrid.runtime import services
+    from elasticgrid.logs import configure_logging
+    from elasticgrid.runtime.signals import run_until_signalled
+
+    configure_logging(level=log_level)
+    address = BusAddress.from_environment(os.environ)
+    if address is None:
+        raise InvalidInput("the bus is not named", where=environment.NATS_URL, hint="set it to nats://HOST:PORT")
+    if service is Service.DECIDER:
+        return run_until_signalled(services.serve_decider(address, data))
+    if service is Service.LAUNCHER:
+        node_credentials = os.environ.get(environment.NODE_CREDENTIALS, "") or address.credentials
+        node = BusAddress(os.environ.get(environment.NODE_NATS_URL, "") or address.url, node_credentials)
+        return run_until_signalled(services.serve_launcher(address, node, data))
+    providers = read_grid(config) if config is not None else ()
+    return run_until_signalled(services.serve_gateway(address, data, providers, host_and_port(http)))
+
+
+def agent(
+    command: Annotated[list[str], typer.Argument(help="The command each worker runs.", metavar="-- COMMAND...")],
+) -> int:
+    """Run the node agent; launches do this, and a person can, too.
+
+    Example: elasticgrid agent -- python train.py
+    """
+    from elasticgrid.agent.__main__ import main
+
+    return main(command)

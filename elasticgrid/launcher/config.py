@@ -1,0 +1,46 @@
+"""What a launcher is told when it is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+
+class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration of one launcher.
+
+    Attributes:
+        data_dir: its folder; `launches` in it has one folder per launch. Only one launcher works in a folder at a time.
+        nats_url: where the agents it starts reach the bus.
+        node_credentials: path of the credential file that agents enter the bus with; empty when it asks for none.
+        shared_dir: a folder that the nodes of a job see, for jobs that name none; `shared` in `data_dir` when absent.
+        orphan_timeout_s: seconds without the bus after which a node ends itself; None means never.
+        poll_s: how often each launch is looked at.
+        engine_timeout_s: how long an engine may take to answer for a launch until its answer counts as unknown.
+        silent_after_s: a node whose engine does not answer is lost when it was not heard of for so long.
+        python: the interpreter that runs agents.
+        agent_command: what runs on each node, in front of the job's own command; the agent of `python` when empty.
+    """
+
+    data_dir: Path
+    nats_url: str
+    node_credentials: str = ""
+    shared_dir: Path | None = None
+    orphan_timeout_s: float | None = None
+    poll_s: float = 1.0
+    engine_timeout_s: float = 30.0
+    silent_after_s: float = 900.0
+    python: str = sys.executable
+    agent_command: tuple[str, ...] = ()
+
+    @property
+    def launches_dir(self) -> Path:
+        """One folder per launch: its specification, state and logs."""
+        return self.data_dir.absolute() / "launches"
+
+    @property
+    def agent_prefix(self) -> tuple[str, ...]:
+        """The argument list that the job's command is put behind."""
+        return self.agent_command or (self.python, "-m", "elasticgrid.agent", "--")

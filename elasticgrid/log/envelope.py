@@ -1,0 +1,49 @@
+"""How an event stands on the bus: its subject and its headers, the same when it is appended and when it is restored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from elasticgrid.bus.subjects import EVENTS_ROOT, event_subject
+from elasticgrid.core.events import Event, UnknownEvent, type_of, writer_of
+
+MSG_ID: Final = "Nats-Msg-Id"
+#: When a restored event was first recorded, Unix milliseconds.
+RECORDED_MS: Final = "Grid-Recorded-Ms"
+#: The end of the year 9999, the last one a date can be written in.
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def subject_of(event: Event | UnknownEvent) -> str:
+    """Where the event is published, and nowhere else."""
+    event_type = _type_of(event)
+    try:
+        return event_subject(event.tenant, event.job, event_type)
+    except KeyError:
+        # A type of an unknown writer; its subject's writer is its first word.
+        writer, _, what = event_type.partition(".")
+        return f"{EVENTS_ROOT}.{event.tenant}.{event.job}.{writer}.{what.replace('.', '-')}"
+
+
+def headers_of(event: Event | UnknownEvent) -> dict[str, str]:
+    """The event's id as the message's, and its CloudEvents attributes (binary mode)."""
+    event_type = _type_of(event)
+    try:
+        writer: str = writer_of(event_type)
+    except KeyError:
+        writer = event_type.partition(".")[0]
+    time = datetime.fromtimestamp(min(max(event.time_ms, 0), _LAST_MS) / 1000, UTC)
+    return {
+        MSG_ID: event.id,
+        "ce-specversion": "1.0",
+        "ce-id": event.id,
+        "ce-type": event_type,
+        "ce-source": f"/elasticgrid/{event.tenant}/{event.job}/{writer}",
+        "ce-time": time.isoformat(timespec="milliseconds"),
+        "content-type": "application/json",
+    }
+
+
+def _type_of(event: Event | UnknownEvent) -> str:
+    return event.type if isinstance(event, UnknownEvent) else type_of(event.data)

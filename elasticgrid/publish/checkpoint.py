@@ -1,0 +1,235 @@
+"""Checkpoints as folders that are either complete or not there: written aside, synced, then renamed.
+
+A committed checkpoint is `<folder>/step-<step>-round-<round>/` with its files and a `manifest.json` that names each
+file with its size and SHA-256. Its URI is the folder's path. It never changes after it was committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from elasticgrid.core.errors import CheckpointDamaged, InvalidInput, NotFound
+
+MANIFEST = "manifest.json"
+_COMMITTED = re.compile(r"^step-(\d{10})-round-(\d{6})$")
+_FILE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")
+_TEMPORARY = ".writing-"
+
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    bytes: _Size
+    sha256: str
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    step: _Size
+    round: _Size
+    files: list[_File]
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed checkpoint that was found whole.
+
+    Attributes:
+        step: optimizer steps in it.
+        uri: the path of its folder.
+        sha256: of its manifest, which names the hash of every file.
+        bytes: of all its files, the manifest left out.
+    """
+
+    step: int
+    uri: str
+    sha256: str
+    bytes: int
+
+
+def write(folder: str | os.PathLike[str], step: int, files: Mapping[str, bytes], *, round: int = 0) -> str:  # noqa: A002 - the word of the whole protocol
+    """Commit `files` as the training state after `step` steps, taken in `round`.
+
+    When this returns the checkpoint is on disk: every file, the manifest, the folder and its name were synced. Writing
+    a (step, round) that is already committed leaves the committed one as it is.
+
+    Returns:
+        The checkpoint's URI.
+
+    Raises:
+        InvalidInput: a negative step or round, no files, or a file name that is not a plain name.
+        OSError: the disk did not do it; nothing was committed.
+    """
+    if step < 0 or round < 0:
+        raise InvalidInput("step and round of a checkpoint are not negative", where=f"step {step}, round {round}")
+    if not files:
+        raise InvalidInput("a checkpoint has at least one file", where=f"step {step}")
+    for name in files:
+        if not _FILE_NAME.match(name) or name == MANIFEST:
+            raise InvalidInput("not a plain file name", where=repr(name), hint="letters, digits, `.`, `_` and `-`")
+    root = Path(folder).absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / f"step-{step:010d}-round-{round:06d}"
+    if target.exists():
+        with suppress(CheckpointDamaged, NotFound):
+            return verify(target).uri
+        _remove(target)
+    manifest = _Manifest(
+        format=1,
+        step=step,
+        round=round,
+        files=[_File(name=n, bytes=len(d), sha256=hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items())],
+    )
+    temporary = root / f"{_TEMPORARY}{target.name}-{secrets.token_hex(4)}"
+    temporary.mkdir()
+    try:
+        for name, data in files.items():
+            _write_synced(temporary / name, data)
+        _write_synced(temporary / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        _sync_folder(temporary)
+        temporary.rename(target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_folder(root)
+    return str(target)
+
+
+def verify(uri: str | os.PathLike[str]) -> CheckpointInfo:
+    """Read every file of the checkpoint and compare it with the manifest.
+
+    Raises:
+        NotFound: there is no committed checkpoint at `uri`.
+        CheckpointDamaged: a file is missing, short or changed, or the manifest cannot be read.
+    """
+    info, _ = _read(Path(uri), keep=False)
+    return info
+
+
+def load(uri: str | os.PathLike[str]) -> dict[str, bytes]:
+    """The files of the checkpoint by name, verified as they are read.
+
+    Raises:
+        NotFound, CheckpointDamaged: as `verify`.
+    """
+    _, files = _read(Path(uri), keep=True)
+    return files
+
+
+def latest(folder: str | os.PathLike[str]) -> str | None:
+    """The URI of the checkpoint with the most steps that is whole, or None. Half-written ones are passed over."""
+    for _, path in _committed(Path(folder)):
+        with suppress(CheckpointDamaged, NotFound):
+            return verify(path).uri
+    return None
+
+
+def prune(folder: str | os.PathLike[str], keep: int) -> list[str]:
+    """Remove all but the `keep` newest whole checkpoints, and what is older than the oldest kept one.
+
+    Nothing is removed while fewer than `keep` whole ones are there.
+
+    Returns:
+        The paths that were removed.
+
+    Raises:
+        InvalidInput: `keep` is below 1.
+    """
+    if keep < 1:
+        raise InvalidInput("at least one checkpoint is kept", where=f"keep = {keep}")
+    root = Path(folder)
+    kept: list[tuple[int, int]] = []
+    for key, path in _committed(root):
+        with suppress(CheckpointDamaged, NotFound):
+            verify(path)
+            kept.append(key)
+        if len(kept) == keep:
+            break
+    if len(kept) < keep:
+        return []
+    removed = []
+    for path in sorted(root.iterdir()):
+        found = _COMMITTED.match(path.name.removeprefix(_TEMPORARY).rsplit("-", 1)[0]) or _COMMITTED.match(path.name)
+        if found is not None and (int(found[1]), int(found[2])) < kept[-1]:
+            _remove(path)
+            removed.append(str(path))
+    return removed
+
+
+def _committed(root: Path) -> list[tuple[tuple[int, int], Path]]:
+    """Folders with a committed checkpoint's name, newest (step, round) first."""
+    if not root.is_dir():
+        return []
+    found = [(match, path) for path in root.iterdir() if (match := _COMMITTED.match(path.name)) is not None]
+    return sorted((((int(match[1]), int(match[2])), path) for match, path in found), reverse=True)
+
+
+def _read(path: Path, *, keep: bool) -> tuple[CheckpointInfo, dict[str, bytes]]:
+    path = path.absolute()
+    try:
+        raw = (path / MANIFEST).read_bytes()
+    except OSError as error:
+        raise NotFound("no committed checkpoint is there", where=str(path)) from error
+    try:
+        manifest = msgspec.json.decode(raw, type=_Manifest)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path / MANIFEST, f"the manifest cannot be read: {error}") from error
+    if manifest.format != 1:
+        raise _damaged(path / MANIFEST, f"format {manifest.format} is not known here")
+    files: dict[str, bytes] = {}
+    for file in manifest.files:
+        if not _FILE_NAME.match(file.name):
+            raise _damaged(path / MANIFEST, f"{file.name!r} is not a plain file name")
+        try:
+            data = (path / file.name).read_bytes()
+        except OSError as error:
+            raise _damaged(path / file.name, "the file is missing") from error
+        if len(data) != file.bytes:
+            raise _damaged(path / file.name, f"{len(data)} bytes are there, {file.bytes} were written")
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise _damaged(path / file.name, "its content changed after it was written")
+        if keep:
+            files[file.name] = data
+    info = CheckpointInfo(
+        step=manifest.step,
+        uri=str(path),
+        sha256=hashlib.sha256(raw).hexdigest(),
+        bytes=sum(file.bytes for file in manifest.files),
+    )
+    return info, files
+
+
+def _damaged(path: Path, what: str) -> CheckpointDamaged:
+    return CheckpointDamaged(what, where=str(path), hint="resume from an older checkpoint")
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint's folder, its manifest first so that it counts as uncommitted from then on."""
+    with suppress(OSError):
+        (path / MANIFEST).unlink()
+    shutil.rmtree(path, ignore_errors=True)

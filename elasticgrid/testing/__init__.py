@@ -1,0 +1,1 @@
+"""Public fakes, a virtual clock, and the contract suites that every adapter passes."""

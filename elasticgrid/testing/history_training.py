@@ -1,0 +1,102 @@
+"""What simulated jobs train: how long a step takes, and a round of nodes that take steps together."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's times, milliseconds: in all, waiting for a worker, and waiting for input."""
+
+    duration_ms: int
+    queue_ms: int = 0
+    data_wait_ms: int = 0
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's training.
+
+    Attributes:
+        total_steps: the job is done after so many.
+        step_ms: a step's length when there are exactly as many nodes as the load needs.
+        demand: phases (duration_ms, nodes the load needs), the last one stays; `repeat` begins anew instead.
+        begin_ms: when the first phase begins, Unix milliseconds.
+        tokens_per_step: over all ranks.
+        checkpoint_steps: a checkpoint is committed after every so many steps.
+    """
+
+    total_steps: int = 200
+    step_ms: int = 1_000
+    demand: tuple[tuple[int, int], ...] = ((1, 1),)
+    repeat: bool = False
+    begin_ms: int = 1_750_000_000_000
+    tokens_per_step: int = 65_536
+    checkpoint_steps: int = 50
+
+    def demand_at(self, now_ms: int) -> int:
+        """How many nodes the load needs at a time."""
+        since_ms = max(now_ms - self.begin_ms, 0)
+        if self.repeat:
+            since_ms %= sum(duration_ms for duration_ms, _ in self.demand)
+        for duration_ms, nodes in self.demand:
+            if since_ms < duration_ms:
+                return nodes
+            since_ms -= duration_ms
+        return self.demand[-1][1]
+
+    def step_times(self, now_ms: int, nodes: int) -> StepTimes:
+        """With too few nodes work queues for them, with too many they wait for work."""
+        demand = self.demand_at(now_ms)
+        if demand > nodes:
+            duration_ms = self.step_ms * demand // nodes
+            return StepTimes(duration_ms=duration_ms, queue_ms=duration_ms - self.step_ms)
+        busy_ms = max(self.step_ms * demand // nodes, 1)
+        return StepTimes(duration_ms=self.step_ms, data_wait_ms=self.step_ms - busy_ms)
+
+    def loss(self, step: int) -> float:
+        """A training loss that falls with every step."""
+        return 6.0 / (1.0 + step / 100.0)
+
+
+class SimulatedNode:
+    """A machine with an agent on it."""
+
+    def __init__(self, node_id: str, attempt: str, provider: str, first_port: int) -> None:
+        self.id = node_id
+        self.attempt = attempt
+        self.provider = provider
+        self.alive = True
+        self.failed_round = 0
+        self._port = first_port
+
+    def next_port(self) -> int:
+        """A port that is free now."""
+        self._port += 1
+        return self._port
+
+
+class SimulatedRound:
+    """Nodes that take steps together; `step` is how many are done and reported."""
+
+    def __init__(self, number: int, members: tuple[str, ...], nproc_per_node: int, step: int) -> None:
+        self.round = number
+        self.members = members
+        self.nproc_per_node = nproc_per_node
+        self.step = step
+        self.committed = step
+        self.seq = 0
+        self.over = False
+        self.begun_ms = 0
+        self.duration_ms = 1
+        #: Counts reports; one that was planned under another count does not happen.
+        self.reports = 0
+
+    def begin(self, now_ms: int, duration_ms: int) -> None:
+        """Steps of this length begin now."""
+        self.begun_ms = now_ms
+        self.duration_ms = duration_ms
+        self.reports += 1
+
+    def done(self, now_ms: int) -> int:
+        """Steps taken since they began."""
+        return (now_ms - self.begun_ms) // self.duration_ms if self.begun_ms else 0

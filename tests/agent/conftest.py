@@ -1,0 +1,39 @@
+"""Real agents on a real bus, and commands for them to run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from agent_grid import STUBBORN, TRAINER, Grid, Trainer
+from nats.aio.client import Client
+
+from elasticgrid.bus.embedded import EmbeddedServer
+
+
+@pytest.fixture
+async def grid(embedded_server: EmbeddedServer, bus_client: Client, tmp_path: Path) -> AsyncGenerator[Grid]:
+    """A bus and no agents yet; the agents that a test starts are ended with it."""
+    grid = Grid(embedded_server, bus_client, tmp_path)
+    try:
+        yield grid
+    finally:
+        await grid.end()
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    """The command of a trainer that takes so many steps of so many seconds."""
+    script = tmp_path / "trainer.py"
+    script.write_text(TRAINER)
+    return lambda last, step_s: [sys.executable, str(script), str(last), str(step_s)]
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> list[str]:
+    """The command of a worker that only SIGKILL ends."""
+    script = tmp_path / "stubborn.py"
+    script.write_text(STUBBORN)
+    return [sys.executable, str(script)]

@@ -1,0 +1,236 @@
+"""A launcher that is killed between an intent and its outcome: the next one finds out what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import TIMEOUT_S, Bench, running
+from nats.aio.client import Client
+
+from elasticgrid.bus.embedded import EmbeddedServer
+from elasticgrid.bus.subjects import heartbeat_subject
+from elasticgrid.core import events as ev
+from elasticgrid.launcher.engines.marked_processes import find_marked
+from elasticgrid.log.jetstream import JetStreamLog
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+PROCESS = Path(__file__).with_name("launcher_process.py")
+
+
+@pytest.fixture
+def bus_bench(tmp_path: Path, bus_client: Client) -> Iterator[Bench]:
+    """A bench on a real log."""
+    bench = Bench(tmp_path, JetStreamLog(bus_client), bus_client)
+    yield bench
+    bench.kill_everything()
+
+
+class DoomedLaunchers:
+    """Launcher processes of a bench, all ended with the test."""
+
+    def __init__(self, bench: Bench, server: EmbeddedServer) -> None:
+        self._folder = bench.folder / "data"
+        self._address = server.address
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    async def run_until_killed(self, moment: str) -> None:
+        process = self._start(moment)
+        async with asyncio.timeout(TIMEOUT_S):
+            code = await asyncio.to_thread(process.wait, TIMEOUT_S)
+        assert code == -9
+
+    def _start(self, moment: str) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            str(PROCESS),
+            self._address.url,
+            self._address.credentials,
+            str(self._folder),
+            moment,
+        ]
+        process = subprocess.Popen(command, env=dict(os.environ))
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+async def doomed(bus_bench: Bench, embedded_server: EmbeddedServer) -> AsyncIterator[DoomedLaunchers]:
+    launchers = DoomedLaunchers(bus_bench, embedded_server)
+    with contextlib.closing(launchers):
+        yield launchers
+
+
+async def test_an_intent_of_which_nothing_was_started_has_failed(bus_bench: Bench, doomed: DoomedLaunchers) -> None:
+    bench = bus_bench
+    await bench.provider()
+    await bench.submit()
+    await bench.place(nodes=2)
+    await doomed.run_until_killed("after launch.requested")
+    async with running(bench.launcher()):
+        (failed,) = await bench.until(ev.LaunchFailed)
+    assert (failed.failure, failed.text) == ("transient", "the launcher was restarted before the launch was complete")
+    assert await bench.kinds() == ["requested", "failed"]
+    assert bench.processes() == []
+
+
+async def test_a_launch_that_was_complete_is_adopted_and_watched(bus_bench: Bench, doomed: DoomedLaunchers) -> None:
+    bench = bus_bench
+    await bench.provider()
+    await bench.submit()
+    await bench.place(nodes=2)
+    await doomed.run_until_killed("before launch.started")
+    survivors = {process.session for process in bench.processes()}
+    assert len(survivors) == 2
+    async with running(bench.launcher()):
+        handle = await bench.handle()
+        assert {process.session for process in find_marked(handle)} == survivors
+        await bench.drop("p1a1", "p1a1-0", "p1a1-1")
+        await bench.until(ev.LaunchStopped)
+    assert await bench.kinds() == ["requested", "started", "stop_requested", "stopped"]
+    assert bench.processes() == []
+
+
+async def test_a_launch_that_runs_but_was_not_written_down_is_adopted(
+    bus_bench: Bench, doomed: DoomedLaunchers
+) -> None:
+    bench = bus_bench
+    await bench.provider("odd", "module=provider_engines:KillsItsLauncherBeforeTheRecord")
+    await bench.submit()
+    await bench.place(nodes=2, provider="odd")
+    await doomed.run_until_killed("never")
+    async with running(bench.launcher()):
+        handle = await bench.handle()
+        assert {process.rank for process in find_marked(handle)} == {0, 1}
+        await bench.drop("p1a1", "p1a1-0", "p1a1-1", provider="odd")
+        await bench.until(ev.LaunchStopped)
+    assert await bench.kinds() == ["requested", "started", "stop_requested", "stopped"]
+    assert bench.processes() == []
+
+
+async def test_a_launch_that_was_half_started_is_cleaned_up(bus_bench: Bench, doomed: DoomedLaunchers) -> None:
+    bench = bus_bench
+    await bench.provider("odd", "module=provider_engines:KillsItsLauncherInStart")
+    await bench.submit()
+    await bench.place(nodes=2, provider="odd")
+    await doomed.run_until_killed("never")
+    assert {process.rank for process in bench.processes()} == {0}
+    async with running(bench.launcher()):
+        (failed,) = await bench.until(ev.LaunchFailed)
+    assert failed.failure == "transient"
+    assert bench.processes() == []
+
+
+async def test_a_failure_that_was_not_recorded_any_more_keeps_its_words(
+    bus_bench: Bench, doomed: DoomedLaunchers
+) -> None:
+    bench = bus_bench
+    await bench.provider("far", "module=provider_engines:StockedOut")
+    await bench.submit()
+    await bench.place(provider="far")
+    await doomed.run_until_killed("before launch.failed")
+    async with running(bench.launcher()):
+        (failed,) = await bench.until(ev.LaunchFailed)
+    assert failed.failure == "stockout"
+    assert failed.text.startswith("ZONE_RESOURCE_POOL_EXHAUSTED")
+
+
+@pytest.mark.parametrize("moment", ["after launch.stop_requested", "before launch.stopped"])
+async def test_a_stop_that_was_not_seen_through_is_done_again(
+    bus_bench: Bench, doomed: DoomedLaunchers, moment: str
+) -> None:
+    bench = bus_bench
+    await bench.provider()
+    await bench.submit()
+    await bench.place(nodes=2)
+    async with running(bench.launcher()):
+        await bench.handle()
+    await bench.drop("p1a1", "p1a1-0", "p1a1-1")
+    await doomed.run_until_killed(moment)
+    async with running(bench.launcher()):
+        await bench.until(ev.LaunchStopped)
+    assert await bench.kinds() == ["requested", "started", "stop_requested", "stopped"]
+    assert bench.processes() == []
+
+
+async def test_a_node_that_neither_its_engine_nor_its_heart_speaks_of_is_lost_once(bus_bench: Bench) -> None:
+    bench = bus_bench
+    await bench.provider("far", "module=provider_engines:Unreachable")
+    await bench.submit()
+    await bench.place(nodes=2, provider="far")
+    launcher = bench.launcher(silent_after_s=1.0)
+    assert bench.client is not None
+    async with running(launcher):
+        await bench.handle()
+
+        async def beat() -> None:
+            assert bench.client is not None
+            while True:
+                await bench.client.publish(heartbeat_subject("default", "j1", "p1a1-0"), b"")
+                await asyncio.sleep(0.1)
+
+        beating = asyncio.create_task(beat())
+        (lost,) = await bench.until(ev.NodeLost)
+        assert (lost.node, lost.evidence) == ("p1a1-1", "silent")
+        beating.cancel()
+        _, lost = await bench.until(ev.NodeLost, 2)
+        assert lost.node == "p1a1-0"
+        await bench.until(ev.LaunchStopped)
+    assert (await bench.kinds()).count("node_lost") == 2
+
+
+async def test_heartbeats_of_nodes_that_nobody_knows_are_counted(bus_bench: Bench) -> None:
+    bench = bus_bench
+    launcher = bench.launcher()
+    assert bench.client is not None
+    async with running(launcher):
+        await launcher.caught_up.wait()
+        for _ in range(3):
+            await bench.client.publish(heartbeat_subject("default", "ghost", "p1a1-0"), b"\xff")
+        await bench.client.publish("grid.heartbeats.x", b"")
+        await bench.client.flush()
+        await bench.provider()
+        await bench.submit()
+        await bench.place()
+        await bench.handle()
+        assert launcher.stats.strange_heartbeats == 4
+
+
+async def test_garbage_among_the_launchers_own_events_holds_up_no_launch(bus_bench: Bench) -> None:
+    bench = bus_bench
+    await bench.provider()
+    await bench.submit()
+    assert bench.client is not None
+    await bench.client.jetstream().publish("grid.events.default.j1.launch.requested", b"\xff not an event")
+    async with running(bench.launcher()):
+        await bench.place()
+        await bench.handle()
+        await bench.client.jetstream().publish("grid.events.default.j1.launch.started", b"{}")
+        await bench.place("p2a1")
+        await bench.until(ev.LaunchStarted, 2)
+
+
+async def test_a_launcher_whose_log_ends_in_garbage_still_catches_up(
+    bus_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bus_bench
+    await bench.provider()
+    await bench.submit()
+    await bench.place()
+    monkeypatch.setattr("elasticgrid.launcher.service.CATCH_UP_S", 0.1)
+    assert bench.client is not None
+    await bench.client.jetstream().publish("grid.events.default.j1.node.joined", b"\xff not an event")
+    async with running(bench.launcher()):
+        await bench.handle()
