@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +31,7 @@ def worker_environment(
     return {
         "PYTHONUNBUFFERED": "1",  # a terminated worker's last lines are wanted in its log
         **base,
+        "PATH": _path(base.get("PATH", os.defpath)),
         "RANK": str(rank),
         "WORLD_SIZE": str(world.world_size),
         "LOCAL_RANK": str(local_rank),
@@ -59,3 +62,8 @@ def worker_environment(
         environment.NATS_URL: config.bus.url,
         environment.CREDENTIALS: config.bus.credentials,
     }
+
+
+def _path(path: str) -> str:
+    """`path` with the agent's own interpreter first, so that `python` in a command is the one the grid runs on."""
+    return os.pathsep.join([str(Path(sys.executable).parent), path])

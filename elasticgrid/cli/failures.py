@@ -1,4 +1,4 @@
-"""From exceptions to exit codes: 1 failed, 2 wrong input, 3 not found or not allowed, 4 cannot be placed, 5 diverged."""
+"""From exceptions to exit codes."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import typer
 
 from elasticgrid.cli.failures import FAILED, OK
 from elasticgrid.cli.output import Format, print_data, say
-from elasticgrid.config.templates import template
 from elasticgrid.config.grid_file import read_grid
 from elasticgrid.config.job_file import read_job
+from elasticgrid.config.templates import template
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.placement import check_placeable
 from elasticgrid.documents import schemas as documents

@@ -69,8 +69,8 @@ def up(
     """
     from elasticgrid.bus.connect import BusAddress
     from elasticgrid.config.grid_file import read_grid
-    from elasticgrid.runtime.control_plane import ControlPlane
     from elasticgrid.logs import configure_logging
+    from elasticgrid.runtime.control_plane import ControlPlane
     from elasticgrid.runtime.services import default_providers
     from elasticgrid.runtime.signals import run_until_signalled
 
@@ -87,9 +87,8 @@ def up(
 
     async def run() -> int:
         async with plane:
-            assert plane.gateway is not None
-            say(f"gateway    {plane.gateway.url}")
-            say(f"admin key  {plane.gateway.key_file}")
+            say(f"gateway    {plane.url}")
+            say(f"admin key  {plane.key_file}")
             say(f"data       {plane.data_dir}")
             say("next: in another shell of this folder: elasticgrid submit examples/elastic_numpy/job.yaml --wait")
             await plane.wait()
@@ -115,8 +114,8 @@ def serve(
     """
     from elasticgrid.bus.connect import BusAddress
     from elasticgrid.config.grid_file import read_grid
-    from elasticgrid.runtime import services
     from elasticgrid.logs import configure_logging
+    from elasticgrid.runtime import services
     from elasticgrid.runtime.signals import run_until_signalled
 
     configure_logging(level=log_level)
@@ -124,12 +123,12 @@ def serve(
     if address is None:
         raise InvalidInput("the bus is not named", where=environment.NATS_URL, hint="set it to nats://HOST:PORT")
     if service is Service.DECIDER:
-        return run_until_signalled(services.serve_decider(address, data))
+        return run_until_signalled(services.serve_decider(address))
     if service is Service.LAUNCHER:
         node_credentials = os.environ.get(environment.NODE_CREDENTIALS, "") or address.credentials
         node = BusAddress(os.environ.get(environment.NODE_NATS_URL, "") or address.url, node_credentials)
         return run_until_signalled(services.serve_launcher(address, node, data))
-    providers = read_grid(config) if config is not None else ()
+    providers = read_grid(config) if config is not None else None
     return run_until_signalled(services.serve_gateway(address, data, providers, host_and_port(http)))
 
 

@@ -324,7 +324,11 @@ def _settle(state: AgentState) -> Step:
 
 
 def _round_end(state: AgentState, current: Round) -> tuple[Round, list[Instruction]]:
-    """Record how a round ended whose workers are all gone; a drain decided later is answered as soon as it is read."""
+    """Record how a round ended whose workers are all gone.
+
+    A failure and a completion say that nothing of the round runs any more, so the drain that answers them needs no
+    answer; any other drain that is decided later is answered as soon as it is read.
+    """
     instructions: list[Instruction] = []
     published = sum(worker.samples_published for worker in current.workers)
     dropped = sum(worker.samples_dropped for worker in current.workers)
@@ -333,17 +337,18 @@ def _round_end(state: AgentState, current: Round) -> tuple[Round, list[Instructi
         if current.first_failure is not None:
             failed = _failed(state, current, published, dropped)
             instructions.append(Record(data=failed, cause=current.cause))
-            current = msgspec.structs.replace(current, over=True)
+            current = msgspec.structs.replace(current, over=True, drained=True)
         elif not current.terminating and all(_completed(worker, current) for worker in current.workers):
             finished = NodeFinished(
                 node=state.node,
                 round=number,
                 last_step=current.last_step,
+                free_port=state.free_port,
                 samples_published=published,
                 samples_dropped=dropped,
             )
             instructions.append(Record(data=finished, cause=current.cause))
-            current = msgspec.structs.replace(current, over=True, clean_end=True)
+            current = msgspec.structs.replace(current, over=True, clean_end=True, drained=True)
         elif current.drain is not None or current.terminating:
             clean = not current.terminating and all(worker.code == 0 for worker in current.workers)
             current = msgspec.structs.replace(current, over=True, clean_end=clean)

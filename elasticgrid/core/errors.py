@@ -167,3 +167,9 @@ class ReplayDiverged(ElasticGridError):
     """Re-deciding from the recorded state gave another answer than the log holds."""
 
     code = "replay_diverged"
+
+
+class RunFailed(ElasticGridError):
+    """A job that was waited for did not end as it should."""
+
+    code = "run_failed"

@@ -451,11 +451,16 @@ class WorkerExit(_Value, frozen=True, kw_only=True):
 
 
 class NodeFinished(_Value, frozen=True, kw_only=True, tag_field="type", tag="node.finished"):
-    """All workers of the round on this node ended with success without having been asked to stop."""
+    """All workers of the round on this node ended with success without having been asked to stop.
+
+    Attributes:
+        free_port: a port that was free just now; 0 when none is said.
+    """
 
     node: str
     round: int
     last_step: int
+    free_port: int = 0
     samples_published: int = 0
     samples_dropped: int = 0
 

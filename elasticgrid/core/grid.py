@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Self
 
 import msgspec
 
@@ -27,6 +28,17 @@ class _Replaced(msgspec.Struct, frozen=True):
     key: JobKey | None
     job: JobState | None
     fleet: FleetState
+
+
+class GridSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a `GridFold` holds but its memory of replaced states; its fields are the fold's."""
+
+    sequence: int
+    recorded_ms: int
+    events: int
+    unknown_events: int
+    fleet: FleetState
+    jobs: tuple[JobState, ...]
 
 
 class GridFold:
@@ -66,6 +78,29 @@ class GridFold:
         self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
         self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
         return key
+
+    def snapshot(self) -> GridSnapshot:
+        """The state as it is now; later events do not change it."""
+        return GridSnapshot(
+            sequence=self.sequence,
+            recorded_ms=self.recorded_ms,
+            events=self.events,
+            unknown_events=self.unknown_events,
+            fleet=self.fleet,
+            jobs=tuple(self._jobs.values()),
+        )
+
+    @classmethod
+    def restore_from(cls, snapshot: GridSnapshot, *, memory: int = 4_096) -> Self:
+        """A fold that goes on from a snapshot as the one it was taken of; it looks no further back than that."""
+        fold = cls(memory=memory)
+        fold.sequence = snapshot.sequence
+        fold.recorded_ms = snapshot.recorded_ms
+        fold.events = snapshot.events
+        fold.unknown_events = snapshot.unknown_events
+        fold.fleet = snapshot.fleet
+        fold._jobs = {(job.tenant, job.id): job for job in snapshot.jobs}
+        return fold
 
     def job(self, key: JobKey) -> JobState | None:
         """The job as of now."""

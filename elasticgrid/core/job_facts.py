@@ -50,12 +50,22 @@ def _launch_requested(state: JobState, data: ev.LaunchRequested, recorded: ev.Re
 def _launch_started(state: JobState, data: ev.LaunchStarted, recorded: ev.Recorded, event: ev.Event) -> JobState:
     moved = _launch_moves(state, data.attempt, "started", handle=data.handle)
     if moved is None:
+        moved = _started_late(state, data)
+    if moved is None:
         return _stray(state)
     nodes = dict(moved.nodes)
     for node in moved.launches[data.attempt].nodes:
         if not nodes[node].charged_from_ms and nodes[node].status not in GONE:
             nodes[node] = replace(nodes[node], charged_from_ms=recorded.recorded_ms)
     return replace(moved, nodes=nodes)
+
+
+def _started_late(state: JobState, data: ev.LaunchStarted) -> JobState | None:
+    """A launch whose stop was asked for while it was being made: it will be stopped, and costs until it is."""
+    launch = state.launches.get(data.attempt)
+    if launch is None or launch.status != "stop_requested" or launch.handle:
+        return None
+    return replace(state, launches=state.launches | {launch.id: replace(launch, handle=data.handle)})
 
 
 def _launch_failed(state: JobState, data: ev.LaunchFailed, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -201,6 +211,7 @@ def _finished(state: JobState, data: ev.NodeFinished, recorded: ev.Recorded, eve
         finished_round=data.round,
         drained_round=data.round,
         last_step=max(node.last_step, data.last_step),
+        free_port=data.free_port or node.free_port,
     )
 
 
@@ -221,6 +232,8 @@ def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: 
         return after
     exits = data.exits[0] if data.exits else ev.WorkerExit(rank=-1, code=0)
     text = f"rank {exits.rank} on {data.node} ended with {_exit_text(exits.code)} in round {data.round}"
+    said = exits.last_lines.strip().rsplit("\n", 1)[-1]
+    text += f": {said[:MAX_FAILURE_TEXT]}" if said else ""
     if data.failure == "app_failed":
         return replace(after, app_failures=after.app_failures + 1, failure_text=text)
     return replace(after, infra_failures=after.infra_failures + 1, failure_text=text)
@@ -231,6 +244,10 @@ def _round_failed(state: JobState) -> bool:
         state.nodes[node].failed_round == state.round or state.nodes[node].status == "lost"
         for node in state.member_nodes
     )
+
+
+#: Of a worker's last line, what a job's failure text repeats.
+MAX_FAILURE_TEXT: Final = 300
 
 
 def _exit_text(code: int) -> str:

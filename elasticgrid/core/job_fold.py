@@ -195,11 +195,8 @@ def _placed(state: JobState, data: ev.PlacementDecided, recorded: ev.Recorded, e
             for node in line.leaving:
                 if node in nodes and nodes[node].status not in GONE:
                     nodes[node] = replace(nodes[node], status="leaving")
-            launch = launches.get(line.id)
-            if launch is not None and not launch.released_ms:
-                rest = [node for node in launch.nodes if nodes[node].status in ("planned", "joined")]
-                if not rest:
-                    launches[line.id] = replace(launch, released_ms=recorded.recorded_ms)
+            if line.id in launches:
+                launches[line.id] = _given_up(launches[line.id], nodes, recorded.recorded_ms)
     return replace(
         moved,
         launches=launches,
@@ -208,6 +205,13 @@ def _placed(state: JobState, data: ev.PlacementDecided, recorded: ev.Recorded, e
         last_placement=data,
         placement_ms=recorded.recorded_ms,
     )
+
+
+def _given_up(launch: LaunchState, nodes: dict[str, NodeState], at_ms: int) -> LaunchState:
+    """The launch, released if none of its nodes is wanted any more."""
+    if launch.released_ms or any(nodes[node].status in ("planned", "joined") for node in launch.nodes):
+        return launch
+    return replace(launch, released_ms=at_ms)
 
 
 def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -220,9 +224,11 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
     for node in data.leaving:
         if node in nodes and nodes[node].status not in GONE:
             nodes[node] = replace(nodes[node], status="leaving")
+    released = {each.id: _given_up(each, nodes, recorded.recorded_ms) for each in moved.launches.values()}
     return replace(
         moved,
         nodes=nodes,
+        launches=released if data.leaving else moved.launches,
         drain_ms=recorded.recorded_ms,
         drain_reason=data.reason,
         drain_grace_ms=data.grace_ms,
@@ -233,7 +239,8 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
 
 def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
     moved = _move(state, event, recorded, "running")
-    if moved is None or data.round <= state.round:
+    known = all(member.node in state.nodes for member in data.members)
+    if moved is None or data.round <= state.round or not known:
         return _refuse(state, recorded, event)
     return replace(
         moved,

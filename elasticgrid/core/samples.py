@@ -30,6 +30,11 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
         nodes: nodes in the world as the rank knows it.
         time_ms: the worker's clock at the end of the step, Unix milliseconds; for people only.
         loss: the training loss, for people only; NaN when not given.
+        compute_s: of the duration, how long the worker computed, for people only; NaN when not given.
+        checkpoint_s: how long saving checkpoints took since this rank's sample before, for people only; no part of the
+            duration.
+
+    New fields come at the end and have a default: what an older writer left out is then read as not given.
     """
 
     seq: int
@@ -41,6 +46,8 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
     nodes: int
     time_ms: int
     loss: float = math.nan
+    compute_s: float = math.nan
+    checkpoint_s: float = 0.0
 
 
 class SampleBatch(msgspec.Struct, frozen=True, array_like=True):

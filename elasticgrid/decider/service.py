@@ -83,6 +83,7 @@ class Decider:
         self._awaited: dict[JobKey, int] = {}
         self._dirty: set[JobKey] = set()
         self._broken: set[JobKey] = set()
+        self._unreadable: dict[JobKey, int] = {}
         self._said: set[str] = set()
         self._decisions = 0
         self._conflicts = 0
@@ -210,7 +211,8 @@ class Decider:
             self._appending[key] = asyncio.create_task(self._append(key, state, decision, events))
 
     async def _append(self, key: JobKey, state: JobState, decision: Decision, events: list[Event]) -> None:
-        expect = Expectation(Scope(*key, writer="decision"), state.decision_sequence)
+        version = max(state.decision_sequence, self._unreadable.get(key, 0))
+        expect = Expectation(Scope(*key, writer="decision"), version)
         try:
             while True:
                 try:
@@ -237,7 +239,13 @@ class Decider:
             self._consider(key)
 
     async def _last_decision(self, key: JobKey) -> int:
+        """The sequence of the last decision, 0 when what stands there is no event: it counts, but it says nothing."""
+        scope = Scope(*key, writer="decision")
         while True:
             with contextlib.suppress(BusUnavailable):
-                return await self._log.last_sequence(Scope(*key, writer="decision"))
+                last = await self._log.last_sequence(scope)
+                async for recorded in self._log.read(after=last - 1, through=last, scope=scope):
+                    return recorded.sequence
+                self._unreadable[key] = last
+                return 0
             await self._clock.sleep(RETRY_S)

@@ -3,7 +3,8 @@
     events/<type>.v<version>.json        an event as it stands in the log: envelope and data
     samples/step-batch.v<version>.json   what a worker publishes (as MessagePack)
     frozen/<type>.v<version>.json        one real event of each version that ever was, to the byte
-    frozen/step-batch.v<version>.msgpack the same of a batch of samples, described in a .json beside it
+    frozen/step-batch.v<version>.msgpack the same of a batch of samples, described in a .json beside it; one more,
+                                         `step-batch.v<version>-<fields>-fields`, for each time fields were added
 
 The first two are generated. The frozen ones never are: they are what a log of that time holds, and stay for ever.
 """
@@ -20,8 +21,12 @@ import msgspec
 
 from elasticgrid.core.events import EVENT_TYPES, SCHEMA_VERSIONS, Event
 from elasticgrid.core.samples import SAMPLE_VERSION, SampleBatch
+from elasticgrid.gateway.openapi_document import DOCUMENT as OPENAPI
+from elasticgrid.gateway.openapi_document import openapi_text
 
 SAMPLE_NAME = "step-batch"
+#: What samples looked like, as the ends of the frozen samples' names: fields are added at the end only.
+SAMPLE_FORMS = ("v1", "v1-11-fields")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _WRITE_HINT = "run `elasticgrid schemas write`"
 
@@ -33,6 +38,7 @@ def generate() -> dict[str, str]:
         for name, cls in EVENT_TYPES.items()
     }
     documents[f"samples/{SAMPLE_NAME}.v{SAMPLE_VERSION}.json"] = _schema(SampleBatch, SAMPLE_NAME)
+    documents[OPENAPI] = openapi_text()
     return documents
 
 
@@ -41,9 +47,9 @@ def frozen_names() -> Iterator[str]:
     for name, version in SCHEMA_VERSIONS.items():
         for number in range(1, version + 1):
             yield f"frozen/{name}.v{number}.json"
-    for number in range(1, SAMPLE_VERSION + 1):
-        yield f"frozen/{SAMPLE_NAME}.v{number}.msgpack"
-        yield f"frozen/{SAMPLE_NAME}.v{number}.json"
+    for form in SAMPLE_FORMS:
+        yield f"frozen/{SAMPLE_NAME}.{form}.msgpack"
+        yield f"frozen/{SAMPLE_NAME}.{form}.json"
 
 
 def write(folder: Path) -> list[str]:

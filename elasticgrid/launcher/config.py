@@ -43,4 +43,5 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def agent_prefix(self) -> tuple[str, ...]:
         """The argument list that the job's command is put behind."""
-        return self.agent_command or (self.python, "-m", "elasticgrid.agent", "--")
+        # It runs in the job's folder, whose modules are the workers' business and not the agent's: hence -P.
+        return self.agent_command or (self.python, "-P", "-m", "elasticgrid.agent", "--")

@@ -91,15 +91,15 @@ def _decode_slowly(
             raw=data,
         )
     if version == current:
-        raise UndecodableEvent(
-            f"an event of type {event_type} has wrong fields: {error}", where=head.id
-        ) from error
+        raise UndecodableEvent(f"an event of type {event_type} has wrong fields: {error}", where=head.id) from error
     raw: dict[str, Any] = msgspec.json.decode(data)
     while version < current:
         upcast = upcasters.get((event_type, version))
         if upcast is None:
             raise UndecodableEvent(
-                f"no upcaster from version {version} of {event_type}", where=head.id, hint="use the version that wrote it"
+                f"no upcaster from version {version} of {event_type}",
+                where=head.id,
+                hint="use the version that wrote it",
             )
         try:
             raw = upcast(raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import EVENTS_ROOT, event_subject
 from elasticgrid.core.events import Event, UnknownEvent, type_of, writer_of
 
@@ -43,6 +44,13 @@ def headers_of(event: Event | UnknownEvent) -> dict[str, str]:
         "ce-time": time.isoformat(timespec="milliseconds"),
         "content-type": "application/json",
     }
+
+
+def recorded_ms_of(message: BusMessage) -> int:
+    """When the message was recorded: the server's time, or the earlier one a restored message was first recorded at."""
+    text = (message.headers or {}).get(RECORDED_MS, "")
+    restored_ms = int(text) if text.isdecimal() and len(text) < 16 else message.time_ms
+    return min(restored_ms, message.time_ms)
 
 
 def _type_of(event: Event | UnknownEvent) -> str:

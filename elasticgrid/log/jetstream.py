@@ -21,7 +21,7 @@ from elasticgrid.core.errors import BusUnavailable, Conflict, InvalidInput, LogG
 from elasticgrid.core.events import Event, Recorded, UnknownEvent
 from elasticgrid.log.batch import check_batch
 from elasticgrid.log.codec import decode, encode
-from elasticgrid.log.envelope import MSG_ID, RECORDED_MS, headers_of, subject_of
+from elasticgrid.log.envelope import MSG_ID, headers_of, recorded_ms_of, subject_of
 from elasticgrid.log.port import Expectation, Scope
 
 _log = structlog.get_logger("elasticgrid.log")
@@ -239,18 +239,11 @@ class JetStreamLog:
                 self.undecodable += 1
                 self._on_undecodable(message, error)
             return None
-        return Recorded(message.sequence, _recorded_ms(message), event, message.data)
+        return Recorded(message.sequence, recorded_ms_of(message), event, message.data)
 
 
 def _filter(scope: Scope) -> str:
     return event_filter(scope.tenant, scope.job, scope.writer)
-
-
-def _recorded_ms(message: BusMessage) -> int:
-    """The server's time, or the earlier one that a restored event was first recorded at."""
-    text = (message.headers or {}).get(RECORDED_MS, "")
-    restored_ms = int(text) if text.isdecimal() and len(text) < 16 else message.time_ms
-    return min(restored_ms, message.time_ms)
 
 
 def _refuse_foreign(subject: str, event: Event | UnknownEvent) -> None:

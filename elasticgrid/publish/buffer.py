@@ -3,66 +3,102 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 
-from elasticgrid.core.samples import StepSample
+from elasticgrid.core.samples import MAX_BATCH, StepSample
+
+#: What a step leaves behind: StepSample's fields but for `nodes`, with the end of the step in `perf_counter` seconds.
+_Record = tuple[int, int, float, float, float, int, float, float, float, float]
 
 
 class SampleBuffer:
     """Written by the training thread, read by the sending thread.
 
-    Its lock is held for a few memory operations and never while anything is waited for.
+    A step appends one tuple and takes no lock. The lock is between those who take, count and discard, and is held for
+    a few memory operations.
+
+    Args:
+        limit: how many samples are held at most, with those in flight; more than a batch of `MAX_BATCH`.
+        nodes: nodes in the world, for the samples.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, *, nodes: int = 1) -> None:
+        self._nodes = nodes
         self._lock = threading.Lock()
-        self._waiting: deque[StepSample] = deque()
+        self._waiting: deque[_Record] = deque(maxlen=limit - MAX_BATCH)
+        self._added = 0  # by the training thread alone
+        self._taken = 0
         self._in_flight = 0
-        self._next_seq = 0
-        self._dropped = 0
+        self._lost = 0
+        self._clock_offset_s = time.time() - time.perf_counter()
 
     def add(
         self,
-        *,
         step: int,
         duration_s: float,
         queue_s: float,
         data_wait_s: float,
         tokens: int,
-        nodes: int,
-        time_ms: int,
+        ended_s: float,
         loss: float,
+        compute_s: float,
+        checkpoint_s: float,
     ) -> None:
-        """Append a sample with the next `seq`; the oldest waiting one makes room when the buffer is full."""
-        with self._lock:
-            sample = StepSample(self._next_seq, step, duration_s, queue_s, data_wait_s, tokens, nodes, time_ms, loss)
-            self._next_seq += 1
-            if len(self._waiting) + self._in_flight >= self._limit:
-                self._dropped += 1
-                if not self._waiting:
-                    return
-                self._waiting.popleft()
-            self._waiting.append(sample)
+        """Append a sample with the next `seq`; the oldest waiting one makes room when the buffer is full.
 
-    def take(self, most: int) -> list[StepSample]:
-        """Up to `most` of the oldest samples; they count as in flight until `settle`."""
-        with self._lock:
-            taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-            self._in_flight += len(taken)
-            return taken
+        Args:
+            step, duration_s, queue_s, data_wait_s, tokens, loss, compute_s, checkpoint_s: as in `StepSample`.
+            ended_s: when the step ended, by `time.perf_counter`.
+        """
+        seq = self._added
+        self._waiting.append(
+            (seq, step, duration_s, queue_s, data_wait_s, tokens, ended_s, loss, compute_s, checkpoint_s)
+        )
+        self._added = seq + 1
 
-    def settle(self, samples: int, *, sent: bool) -> None:
-        """So many samples in flight were sent, or were given up and count as dropped."""
+    def take(self, most: int = MAX_BATCH) -> list[StepSample]:
+        """Up to `most`, and not more than `MAX_BATCH`, of the oldest samples; they are in flight until `settle`."""
+        offset_s = self._clock_offset_s
+        nodes = self._nodes
+        waiting = self._waiting
+        with self._lock:
+            # Only `take` and `discard` make it shorter, so what was counted is still there.
+            records = [waiting.popleft() for _ in range(min(most, MAX_BATCH, len(waiting)))]
+            self._taken += len(records)
+            self._in_flight += len(records)
+        return [
+            StepSample(
+                seq,
+                step,
+                duration_s,
+                queue_s,
+                data_wait_s,
+                tokens,
+                nodes,
+                int((ended_s + offset_s) * 1000),
+                loss,
+                compute_s,
+                checkpoint_s,
+            )
+            for seq, step, duration_s, queue_s, data_wait_s, tokens, ended_s, loss, compute_s, checkpoint_s in records
+        ]
+
+    def settle(self, samples: int, *, lost: bool = False) -> None:
+        """So many samples in flight are somewhere safe, or are lost and count as dropped."""
         with self._lock:
             self._in_flight -= samples
-            if not sent:
-                self._dropped += samples
+            if lost:
+                self._lost += samples
+
+    def lose(self, samples: int) -> None:
+        """So many samples that were settled before are lost after all."""
+        with self._lock:
+            self._lost += samples
 
     def discard(self) -> None:
         """Drop what waits: nobody will send it."""
         with self._lock:
-            self._dropped += len(self._waiting)
             self._waiting.clear()
 
     @property
@@ -79,4 +115,6 @@ class SampleBuffer:
     @property
     def dropped(self) -> int:
         """Samples that will never be sent."""
-        return self._dropped
+        with self._lock:
+            # A sample that is just being added may be counted in one place and not yet in the other.
+            return max(0, self._added - self._taken - len(self._waiting)) + self._lost

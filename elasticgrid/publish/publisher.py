@@ -7,7 +7,6 @@ time. Outside the grid it counts steps and does nothing else.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
@@ -18,11 +17,13 @@ from typing import SupportsFloat, SupportsInt, TypeVar
 
 import msgspec
 
-from elasticgrid.core.samples import MAX_STEP_S
 from elasticgrid.publish.buffer import SampleBuffer
+from elasticgrid.publish.recorder import Checkpointing, Recorder, Step
 from elasticgrid.publish.sender import Sender
 from elasticgrid.publish.settings import HookSettings, read_settings
 from elasticgrid.publish.state import TrainerState
+
+__all__ = ["Checkpointing", "Publisher", "PublisherStats", "Step", "publisher"]
 
 _log = logging.getLogger("elasticgrid.publish")
 
@@ -30,9 +31,7 @@ T = TypeVar("T")
 
 #: Samples kept while the bus is away; at ten steps a second that is nearly a quarter of an hour.
 BUFFERED_SAMPLES = 8_192
-CLOSE_TIMEOUT_S = 2.0
-#: More than any step trains on, and still a whole number on every wire.
-MAX_TOKENS = 2**62
+CLOSE_TIMEOUT_S = 1.5
 
 
 class PublisherStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +44,7 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True):
         buffered: waiting, or sent and not acknowledged yet.
         reconnects: connections to bus or agent beyond the first ones.
         problem: the last thing that went wrong; empty when nothing did.
+        spooled: in the node's folder, to be sent when the bus is back, by this process or the next on this node.
     """
 
     published: int
@@ -53,57 +53,7 @@ class PublisherStats(msgspec.Struct, frozen=True, kw_only=True):
     buffered: int
     reconnects: int
     problem: str
-
-
-class Step:
-    """One training step: a `with` block. Its attributes may be set until the block ends.
-
-    Attributes:
-        tokens: tokens or items this rank trained on.
-        queue_s: how long the step's work had waited for a free worker, in seconds.
-        data_wait_s: waits for input within the block that `Publisher.data` did not measure, in seconds.
-        loss: the training loss, when it is known.
-    """
-
-    __slots__ = (
-        "_began",
-        "_publisher",
-        "_waited_before_s",
-        "_waited_within_s",
-        "data_wait_s",
-        "loss",
-        "queue_s",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        publisher: Publisher,
-        tokens: SupportsInt,
-        queue_s: SupportsFloat,
-        loss: SupportsFloat | None,
-    ) -> None:
-        self.tokens = tokens
-        self.queue_s = queue_s
-        self.data_wait_s: SupportsFloat = 0.0
-        self.loss = loss
-        self._publisher = publisher
-        self._began: float | None = None
-        self._waited_before_s = 0.0
-        self._waited_within_s = 0.0
-
-    def __enter__(self) -> Step:
-        self._publisher._step_began(self)
-        self._began = time.perf_counter()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ended, began = time.perf_counter(), self._began
-        self._began = None
-        if began is not None:
-            self._publisher._step_ended(self, ended - began, completed=kind is None)
+    spooled: int = 0
 
 
 class Publisher:
@@ -114,14 +64,16 @@ class Publisher:
         self._lock = threading.Lock()
         self._state = TrainerState(resume_step=settings.resume_step)
         self._state.problem = settings.problem
-        self._samples = SampleBuffer(BUFFERED_SAMPLES)
+        self._samples = SampleBuffer(BUFFERED_SAMPLES, nodes=settings.nodes)
         self._sender: Sender | None = None
-        self._refused = 0
-        self._open_step: Step | None = None
-        self._waited_before_s = 0.0
         if settings.has_bus or settings.has_agent:
             self._sender = Sender(settings, self._state, self._samples)
             weakref.finalize(self, self._sender.close, CLOSE_TIMEOUT_S, wait=False).atexit = False
+        self._recorder = Recorder(
+            self._state,
+            self._samples if settings.has_bus else None,
+            None if self._sender is None else self._sender.start,
+        )
         _publishers.add(self)
 
     @property
@@ -171,10 +123,11 @@ class Publisher:
         return PublisherStats(
             published=state.published,
             dropped=self._samples.dropped,
-            refused=self._refused,
+            refused=self._recorder.refused,
             buffered=self._samples.unsent,
             reconnects=state.reconnects,
             problem=state.problem,
+            spooled=state.spooled,
         )
 
     def step(self, *, tokens: SupportsInt = 0, queue_s: SupportsFloat = 0.0, loss: SupportsFloat | None = None) -> Step:
@@ -188,7 +141,41 @@ class Publisher:
             queue_s: how long the step's work had waited for a free worker, in seconds.
             loss: the training loss.
         """
-        return Step(self, tokens, queue_s, loss)
+        return Step(self._recorder, tokens, queue_s, loss)
+
+    def report(
+        self,
+        *,
+        duration_s: SupportsFloat,
+        tokens: SupportsInt = 0,
+        queue_s: SupportsFloat = 0.0,
+        data_wait_s: SupportsFloat = 0.0,
+        compute_s: SupportsFloat | None = None,
+        checkpoint_s: SupportsFloat = 0.0,
+        loss: SupportsFloat | None = None,
+    ) -> None:
+        """One optimizer step was completed just now and was measured by the caller: in place of a `step` block.
+
+        Args:
+            duration_s: from the beginning of the step to its end, the wait for its data included.
+            tokens: tokens or items this rank trained on.
+            queue_s: how long the step's work had waited for a free worker.
+            data_wait_s: of the duration, how long the worker waited for input.
+            compute_s: of the duration, how long it computed; None for all that was no wait for data.
+            checkpoint_s: how long checkpoints were being saved since the step before, outside of the duration.
+            loss: the training loss.
+        """
+        recorder = self._recorder
+        if recorder.start is not None:
+            recorder.wake_up()
+        try:
+            saving_s = float(checkpoint_s)
+        except Exception as error:
+            recorder.refuse(f"checkpoint_s: {error!r}")
+        else:
+            if saving_s > 0.0:
+                recorder.checkpoint_took(saving_s)
+        recorder.completed(duration_s, tokens, queue_s, data_wait_s, loss, compute_s, 0.0, time.perf_counter())
 
     def data(self, loader: Iterable[T]) -> Iterator[T]:
         """The items of `loader`, with the time spent waiting for each counted as `data_wait_s` of its step.
@@ -202,7 +189,7 @@ class Publisher:
                 item = next(items)
             except StopIteration:
                 return
-            self._waited(time.perf_counter() - began)
+            self._recorder.waited(time.perf_counter() - began)
             yield item
 
     def should_stop(self) -> bool:
@@ -218,18 +205,28 @@ class Publisher:
             self._wake()
         return True
 
+    def checkpoint(self) -> Checkpointing:
+        """A `with` block around saving a checkpoint; its time is told as `checkpoint_s` with the next step.
+
+        It is no part of a step's duration, inside a step's block or outside. Set `uri` in it to tell the checkpoint::
+
+            with pub.checkpoint() as saving:
+                saving.uri = checkpoint.write(folder, saving.step, files, round=pub.round)
+        """
+        return Checkpointing(self._recorder, self.checkpointed)
+
     def checkpointed(self, step: int, uri: str | os.PathLike[str]) -> None:
         """Tell that the training state after `step` steps is committed at `uri`."""
         try:
             told = (int(step), os.fspath(uri))
         except Exception as error:
-            self._refuse(f"checkpointed({step!r}, {uri!r}): {error}")
+            self._recorder.refuse(f"checkpointed({step!r}, {uri!r}): {error}")
             return
         if told[0] < 0 or not isinstance(told[1], str) or not told[1]:
-            self._refuse(f"checkpointed({step!r}, {uri!r}): a step from 0 and a path are needed")
+            self._recorder.refuse(f"checkpointed({step!r}, {uri!r}): a step from 0 and a path are needed")
             return
         self._state.checkpointed = told
-        self._start()
+        self._recorder.wake_up()
         self._wake()
 
     def flush(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
@@ -238,9 +235,13 @@ class Publisher:
         return True if sender is None else sender.flush(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Send what can be sent within `timeout_s` and end; what is left counts as dropped. Safe to call again."""
+        """Send what can be sent within `timeout_s` and end. Safe to call again.
+
+        What is left goes to the node's folder when there is one, and else counts as dropped.
+        """
         with self._lock:
             sender, self._sender = self._sender, None
+        self._recorder.start = self._recorder.samples = None
         if sender is not None:
             sender.close(timeout_s)
         self._samples.discard()
@@ -253,80 +254,19 @@ class Publisher:
     ) -> None:
         self.close()
 
-    def _step_began(self, step: Step) -> None:
-        self._start()
-        with self._lock:
-            step._waited_before_s, self._waited_before_s = self._waited_before_s, 0.0
-            self._open_step = step
-
-    def _waited(self, seconds: float) -> None:
-        with self._lock:
-            step = self._open_step
-            if step is None:
-                self._waited_before_s += seconds
-            else:
-                step._waited_within_s += seconds
-
-    def _step_ended(self, step: Step, duration_s: float, *, completed: bool) -> None:
-        with self._lock:
-            if self._open_step is step:
-                self._open_step = None
-            if not completed:
-                return
-            self._state.steps_completed += 1
-            done = self._state.steps_completed
-        try:
-            tokens, queue_s, data_wait_s = int(step.tokens), float(step.queue_s), float(step.data_wait_s)
-            loss = math.nan if step.loss is None else float(step.loss)
-        except Exception as error:
-            self._refuse(f"step {done}: {error!r}")
-            return
-        duration_s += step._waited_before_s
-        data_wait_s += step._waited_before_s + step._waited_within_s
-        for name, value in (("queue_s", queue_s), ("data_wait_s", data_wait_s)):
-            if not 0.0 <= value <= MAX_STEP_S:
-                self._refuse(f"step {done}: {name} is {value}")
-                return
-        if not 0 <= tokens <= MAX_TOKENS:
-            self._refuse(f"step {done}: tokens is {tokens}")
-            return
-        sender = self._sender
-        if sender is not None and sender.has_bus:
-            self._samples.add(
-                step=done,
-                duration_s=duration_s,
-                queue_s=queue_s,
-                data_wait_s=data_wait_s,
-                tokens=tokens,
-                nodes=self._settings.nodes,
-                time_ms=time.time_ns() // 1_000_000,
-                loss=loss,
-            )
-
-    def _start(self) -> None:
-        sender = self._sender
-        if sender is not None:
-            sender.start()
-
     def _wake(self) -> None:
         sender = self._sender
         if sender is not None:
             sender.wake()
 
-    def _refuse(self, problem: str) -> None:
-        with self._lock:
-            self._refused += 1
-            first = self._refused == 1
-        self._state.problem = problem
-        if first:
-            _log.warning("the elasticgrid hook refuses what it was given (said once): %s", problem)
-
     def _be_silent(self) -> None:
         """In a forked child: the parent goes on publishing as this rank, so the child does not."""
         self._lock = threading.Lock()
         self._sender = None
+        self._recorder.start = self._recorder.samples = None
         self._samples = SampleBuffer(BUFFERED_SAMPLES)
         self._state.stop_at = None
+        self._state.spooled = 0
 
 
 def publisher(environ: Mapping[str, str] | None = None) -> Publisher:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from elasticgrid.publish.bus_link import BusLink
 
 #: How long a process that forgot to close its hook may spend at its exit.
-EXIT_TIMEOUT_S = 2.0
+EXIT_TIMEOUT_S = 1.5
 #: Of a close, the part that samples may take; the rest is for the last words to the agent.
 SAMPLES_SHARE = 0.7
 FLUSH_POLL_S = 0.01
@@ -180,7 +180,7 @@ class Sender:
 
     async def _everything_said(self, deadline: float) -> bool:
         while True:
-            samples_sent = self._bus is None or self._samples.unsent == 0
+            samples_sent = self._bus is None or self._bus.unsent == 0
             if samples_sent and (self._agent is None or self._agent.up_to_date):
                 return True
             if time.monotonic() >= deadline:

@@ -12,6 +12,7 @@ class TrainerState:
         stopped_at: the step at which `should_stop` was first true; written by the training thread.
         stop_at: the step the agents agreed on; written by the sending thread.
         published: samples the bus has acknowledged; written by the sending thread.
+        spooled: samples in this hook's spool file; written by the sending thread.
         reconnects: connections to bus or agent beyond the first ones; written by the sending thread.
         problem: the last thing that went wrong, for people; written by either.
     """
@@ -22,5 +23,6 @@ class TrainerState:
         self.stopped_at: int | None = None
         self.stop_at: int | None = None
         self.published = 0
+        self.spooled = 0
         self.reconnects = 0
         self.problem = ""

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
-import structlog
 from nats.aio.client import Client
 
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
@@ -19,8 +18,6 @@ from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.runtime import services
 
-log = structlog.get_logger("control-plane")
-
 GATEWAY_FILE = "gateway.json"
 
 
@@ -29,7 +26,6 @@ class GatewayFile(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     key_file: str
-    pid: int
 
 
 class ControlPlane:
@@ -66,13 +62,25 @@ class ControlPlane:
         self._client: Client | None = None
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
-        self.gateway: services.RunningGateway | None = None
+        self._gateway: services.OpenGateway | None = None
 
     @property
     def client(self) -> Client:
         """The control plane's own connection."""
         assert self._client is not None
         return self._client
+
+    @property
+    def url(self) -> str:
+        """Where the gateway listens."""
+        assert self._gateway is not None
+        return self._gateway.http.url
+
+    @property
+    def key_file(self) -> Path:
+        """The file with the admin key."""
+        assert self._gateway is not None
+        return self._gateway.service.key_file
 
     @property
     def log(self) -> JetStreamLog:
@@ -99,19 +107,18 @@ class ControlPlane:
         self._client = await connect(address, name="control-plane")
         self._stack.push_async_callback(disconnect, self._client)
         await ensure_streams(self._client)
-        self.gateway = await self._stack.enter_async_context(
+        self._gateway = await self._stack.enter_async_context(
             services.gateway(self._client, self.data_dir, self._providers, self._http)
         )
         where = self.data_dir / GATEWAY_FILE
-        content = GatewayFile(url=self.gateway.url, key_file=str(self.gateway.key_file), pid=0)
-        where.write_bytes(msgspec.json.encode(content))
+        where.write_bytes(msgspec.json.encode(GatewayFile(url=self.url, key_file=str(self.key_file))))
         self._stack.callback(where.unlink, missing_ok=True)
         launching = services.launcher_config(node, self.data_dir, self._orphan_timeout_s)
         self._stack.push_async_callback(self._end_tasks)
         self._tasks = [
             asyncio.create_task(services.run_decider(self._client), name="decider"),
             asyncio.create_task(services.run_launcher(self._client, launching), name="launcher"),
-            asyncio.create_task(self.gateway.wait(), name="gateway"),
+            asyncio.create_task(self._gateway.http.wait(), name="gateway"),
         ]
 
     async def _end_tasks(self) -> None:

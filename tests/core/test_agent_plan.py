@@ -264,14 +264,16 @@ def test_the_grace_of_an_earlier_round_does_not_touch_the_next(agent: Driver) ->
 def test_workers_that_are_done_are_finished(agent: Driver) -> None:
     agent.decide(world(1))
     agent(*stepped(1, 30), *closed(1, 30), *exited(1))
-    assert agent.facts[-1] == NodeFinished(node=NODE, round=1, last_step=30, samples_published=10, samples_dropped=2)
+    assert agent.facts[-1] == NodeFinished(
+        node=NODE, round=1, last_step=30, free_port=6001, samples_published=10, samples_dropped=2
+    )
 
 
-def test_workers_that_are_done_before_the_agreed_step_are_finished_and_the_drain_is_answered(agent: Driver) -> None:
+def test_workers_that_are_done_before_the_agreed_step_are_finished_which_answers_the_drain(agent: Driver) -> None:
     agent.decide(world(1))
     agent.decide(drain(1))
     agent(plan.StopAgreed(round=1, step=40), *closed(1, 30), *exited(1))
-    assert [type(fact) for fact in agent.facts] == [NodeFinished, NodeDrained]
+    assert [type(fact) for fact in agent.facts] == [NodeFinished]
 
 
 def test_a_worker_that_ends_at_the_agreed_step_without_a_word_is_not_taken_for_done(agent: Driver) -> None:
@@ -281,11 +283,11 @@ def test_a_worker_that_ends_at_the_agreed_step_without_a_word_is_not_taken_for_d
     assert [type(fact) for fact in agent.facts if not isinstance(fact, NodeStarted)] == [NodeDrained]
 
 
-def test_a_drain_of_a_finished_round_is_answered_at_once(agent: Driver) -> None:
+def test_a_drain_of_a_finished_round_needs_no_answer(agent: Driver) -> None:
     agent.decide(world(1))
     agent(*exited(1))
-    assert kinds(agent.decide(drain(1))) == [plan.Record]
-    assert isinstance(agent.facts[-1], NodeDrained)
+    assert plan.Record not in kinds(agent.decide(drain(1)))
+    assert isinstance(agent.facts[-1], NodeFinished)
 
 
 def test_one_failed_worker_ends_the_others_and_is_named_first(agent: Driver) -> None:
@@ -307,13 +309,11 @@ def test_exit_75_is_the_infrastructures(agent: Driver) -> None:
     assert fact.failure == "infra_failed"
 
 
-def test_a_failed_node_answers_the_drain_at_once_and_takes_the_next_world(agent: Driver) -> None:
+def test_a_failed_node_has_answered_the_drain_and_takes_the_next_world(agent: Driver) -> None:
     agent.decide(world(1))
     agent(*exited(1, code=1))
-    (record,) = agent.decide(drain(1, "failure"))
-    assert isinstance(record, plan.Record)
-    assert isinstance(record.data, NodeDrained)
-    assert not record.data.clean
+    assert plan.Record not in kinds(agent.decide(drain(1, "failure")))
+    assert isinstance(agent.facts[-1], NodeFailed)
     assert kinds(agent.decide(world(2))) == [plan.StartWorkers]
 
 
@@ -321,7 +321,7 @@ def test_a_failure_while_stopping_together_is_a_failure(agent: Driver) -> None:
     agent.decide(world(1))
     agent.decide(drain(1))
     agent(plan.StopAgreed(round=1, step=3), *stopping(1, 3), *exited(1, code=1, ranks=[0]), *exited(1, ranks=[1]))
-    assert [type(fact) for fact in agent.facts] == [NodeFailed, NodeDrained]
+    assert [type(fact) for fact in agent.facts] == [NodeFailed]
 
 
 def test_a_world_while_workers_of_the_last_one_run_waits_until_they_are_gone(agent: Driver) -> None:

@@ -51,7 +51,7 @@ def test_the_command_reaches_the_agent_as_it_was_written() -> None:
     command = ("python", "train.py", "--name", 'it\'s a "test"', "", "--", "a;b $HOME")
     state = job(command=command)
     run = spec_from_dict(document(state)).run
-    assert shlex.split(run) == ["/usr/bin/python3", "-m", "elasticgrid.agent", "--", *command]
+    assert shlex.split(run) == ["/usr/bin/python3", "-P", "-m", "elasticgrid.agent", "--", *command]
 
 
 def test_a_job_cannot_take_the_grids_own_variables() -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import TIMEOUT_S, Bench, running
+from launcher_bench import TIMEOUT_S, Bench, running
 from nats.aio.client import Client
 
 from elasticgrid.bus.embedded import EmbeddedServer
@@ -234,3 +234,23 @@ async def test_a_launcher_whose_log_ends_in_garbage_still_catches_up(
     await bench.client.jetstream().publish("grid.events.default.j1.node.joined", b"\xff not an event")
     async with running(bench.launcher()):
         await bench.handle()
+
+
+async def test_the_grids_own_agent_joins_whatever_the_jobs_folder_calls_its_modules(
+    bus_bench: Bench, embedded_server: EmbeddedServer
+) -> None:
+    bench = bus_bench
+    for module in ("argparse", "queue", "nats", "msgspec"):
+        (bench.folder / f"{module}.py").write_text("raise ImportError('this is the job')")
+    await bench.provider()
+    await bench.submit()
+    address = embedded_server.node_address
+    async with running(bench.launcher(agent_command=(), nats_url=address.url, node_credentials=address.credentials)):
+        await bench.place(nodes=2)
+        joined = await bench.until(ev.NodeJoined, 2)
+        assert {each.node for each in joined} == {"p1a1-0", "p1a1-1"}
+        await bench.decide(ev.DrainDecided(round=0, reason="cancelled", leaving=("p1a1-0", "p1a1-1")))
+        await bench.until(ev.NodeLeft, 2)
+        await bench.until(ev.LaunchStopped)
+    assert "node_lost" not in await bench.kinds()
+    assert bench.processes() == []

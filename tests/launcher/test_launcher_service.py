@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Bench, eventually, running
+from launcher_bench import Bench, eventually, running
 
 from elasticgrid.core import events as ev
 from elasticgrid.launcher.engines.marked_processes import find_marked

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import eventually
 from iroh_tinker.cloud.engines import ClusterInfo, create_engine
 from iroh_tinker.cloud.spec import spec_from_dict
+from launcher_bench import eventually
 
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.engines.local import LocalProcesses

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from elasticgrid.core.errors import UndecodableEvent
 from elasticgrid.core.events import EVENT_TYPES, SCHEMA_VERSIONS, Event, NodeLeft, NodeStarted, UnknownEvent, type_of
 from elasticgrid.core.samples import StepSample, admit, decode_batch, encode_batch
-from elasticgrid.documents.schemas import frozen_names
+from elasticgrid.documents.schemas import SAMPLE_FORMS, frozen_names
 from elasticgrid.log.codec import decode, encode
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -37,7 +37,7 @@ def test_there_is_a_frozen_sample_of_every_version_of_every_type_and_no_other() 
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.name for path in FROZEN.glob("*.json") if path.name != "step-batch.v1.json")
+    "name", sorted(path.name for path in FROZEN.glob("*.json") if not path.name.startswith("step-batch."))
 )
 def test_an_event_as_an_old_log_holds_it_is_decoded_as_its_type(name: str) -> None:
     event = decode((FROZEN / name).read_bytes())
@@ -54,15 +54,26 @@ def test_an_event_of_the_current_version_is_encoded_to_the_same_bytes_and_says_a
     assert decode(encode(event)) == event
 
 
-def test_the_frozen_batch_of_samples_is_decoded_to_what_is_described_and_encoded_to_the_same_bytes() -> None:
-    frozen = (FROZEN / "step-batch.v1.msgpack").read_bytes()
+@pytest.mark.parametrize("form", SAMPLE_FORMS)
+def test_a_frozen_batch_of_samples_is_decoded_to_what_is_described_and_survives_being_encoded_again(form: str) -> None:
+    frozen = (FROZEN / f"step-batch.{form}.msgpack").read_bytes()
+    batch = decode_batch(frozen)
+    assert not isinstance(batch, str)
+    described = json.loads((FROZEN / f"step-batch.{form}.json").read_text())
+    assert (batch.version, batch.round, batch.rank) == (described["version"], described["round"], described["rank"])
+    later_fields = {"compute_s": None, "checkpoint_s": 0.0}
+    assert [_named(sample) for sample in batch.samples] == [later_fields | sample for sample in described["samples"]]
+    assert not any(isinstance(admit(batch, sample), str) for sample in batch.samples)
+    again = decode_batch(encode_batch(batch))
+    assert not isinstance(again, str)
+    assert [_named(sample) for sample in again.samples] == [_named(sample) for sample in batch.samples]
+
+
+def test_a_batch_as_it_is_written_today_is_encoded_to_the_same_bytes() -> None:
+    frozen = (FROZEN / f"step-batch.{SAMPLE_FORMS[-1]}.msgpack").read_bytes()
     batch = decode_batch(frozen)
     assert not isinstance(batch, str)
     assert encode_batch(batch) == frozen
-    described = json.loads((FROZEN / "step-batch.v1.json").read_text())
-    assert (batch.version, batch.round, batch.rank) == (described["version"], described["round"], described["rank"])
-    assert [_named(sample) for sample in batch.samples] == described["samples"]
-    assert not any(isinstance(admit(batch, sample), str) for sample in batch.samples)
 
 
 def test_fields_that_are_not_known_are_ignored() -> None:

@@ -71,7 +71,7 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
                     variables[environment.NODE_DIR] = str(Path(env[environment.NODE_DIR], str(node.rank)))
                 with (logs_dir / f"rank_{node.rank}.log").open("ab") as output:
                     process = subprocess.Popen(
-                        commands[node.rank],
+                        _without_workdir_modules(commands[node.rank]),
                         cwd=self.spec.workdir,
                         env=variables,
                         stdin=subprocess.DEVNULL,
@@ -142,6 +142,11 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
             for pid, process in list(cls._children.items()):
                 if process.poll() is not None:
                     del cls._children[pid]
+
+
+def _without_workdir_modules(command: list[str]) -> list[str]:
+    """The runner's command, such that a `queue.py` in the job's folder does not stand in for Python's own."""
+    return [command[0], "-P", *command[1:]] if command[1:2] == ["-m"] else command
 
 
 def _leaders(cluster: ClusterInfo) -> dict[int, int]:

@@ -1,0 +1,134 @@
+"""`providers` and `cost`: the grid, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from elasticgrid.cli.failures import OK
+from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
+from elasticgrid.cli.output import Format, dollars, print_data, print_table, say
+from elasticgrid.cli.times import optional_time_ms
+
+GROUP = "Look"
+Name = Annotated[str, typer.Argument(help="The provider's name.", metavar="PROVIDER")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    providers = typer.Typer(help="The providers of the grid: list, cordon, uncordon.", no_args_is_help=True)
+    providers.command("list")(list_providers)
+    providers.command("cordon")(cordon)
+    providers.command("uncordon")(uncordon)
+    app.add_typer(providers, name="providers", rich_help_panel=GROUP)
+    app.command("cost", rich_help_panel=GROUP)(cost)
+
+
+def list_providers(
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """List the providers with what they hold, and why one takes no nodes where it does not.
+
+    Example: elasticgrid providers list
+    """
+    from elasticgrid.cli.client import gateway
+    from elasticgrid.gateway.grid_routes import ProviderList
+
+    with gateway(flags(url, key_file, data)) as grid:
+        found = grid.get("/v1/providers", ProviderList).items
+    if chosen(output, json) is not Format.TEXT:
+        print_data(found, chosen(output, json))
+        return OK
+    print_table(
+        ("provider", "engine", "market", "#price/h", "#nodes", "#in use", "#in flight", "#draining", "takes nodes"),
+        (
+            (
+                view.spec.name,
+                view.spec.engine,
+                view.spec.market,
+                dollars(view.spec.price_microdollars_per_hour, places=4),
+                view.spec.max_nodes,
+                view.in_use,
+                view.in_flight,
+                view.draining,
+                f"no: {view.refused} {view.detail}".rstrip() if view.refused else "yes",
+            )
+            for view in found
+        ),
+    )
+    return OK
+
+
+def cordon(
+    provider: Name,
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Keep new nodes off a provider; what runs there stays.
+
+    Example: elasticgrid providers cordon local-spot --reason maintenance
+    """
+    return _ask(provider, "cordon", {"reason": reason}, flags(url, key_file, data))
+
+
+def uncordon(provider: Name, url: Url = None, key_file: KeyFile = None, data: DataDir = None) -> int:
+    """Let a cordoned provider take nodes again.
+
+    Example: elasticgrid providers uncordon local-spot
+    """
+    return _ask(provider, "uncordon", None, flags(url, key_file, data))
+
+
+def _ask(provider: str, what: str, body: dict[str, str] | None, where: dict[str, str | None]) -> int:
+    from elasticgrid.cli.client import gateway
+    from elasticgrid.gateway.providers import ProviderView
+
+    with gateway(where) as grid:
+        view = grid.post(f"/v1/providers/{provider}/{what}", ProviderView, body)
+    say(f"{view.spec.name} {'is cordoned' if view.cordon is not None else 'takes nodes'}")
+    return OK
+
+
+def cost(
+    by: Annotated[Literal["job", "tenant", "provider"], typer.Option(help="What to sum over.")] = "job",
+    since: Annotated[str | None, typer.Option(help="A UTC time, or so long ago such as 24h.")] = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Say what nodes cost, from the prices in the log.
+
+    Example: elasticgrid cost --by provider --since 24h
+    """
+    from elasticgrid.cli.client import gateway
+    from elasticgrid.projections.results import CostReport
+
+    since_ms = optional_time_ms(since, where="--since")
+    with gateway(flags(url, key_file, data)) as grid:
+        report = grid.get("/v1/cost", CostReport, by=by, since_ms=since_ms)
+    if chosen(output, json) is not Format.TEXT:
+        print_data(report, chosen(output, json))
+        return OK
+    print_table(
+        (by, "#nodes", "#node hours", "#cost", "#now/h"),
+        (
+            (
+                line.name or line.tenant,
+                line.nodes,
+                f"{line.node_ms / 3_600_000:.3f}",
+                dollars(line.cost_microdollars, places=4),
+                dollars(line.price_microdollars_per_hour),
+            )
+            for line in report.lines
+        ),
+    )
+    return OK

@@ -1,0 +1,92 @@
+"""The demonstration's result: what the run did, and whether that is what a demonstration must show."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from elasticgrid.review.report import VerifyReport
+from elasticgrid.review.summary import RunSummary
+
+
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What `elasticgrid demo --json` prints.
+
+    Attributes:
+        worlds: sizes of the rounds in order, in nodes.
+        steps: optimizer steps of the committed line.
+        duplicate_steps: steps of the committed line that ran more than once.
+        lost_steps: steps that ran but were not kept.
+        loss_first, loss_last: mean training loss of the first and the last five steps.
+        samples_published, samples_dropped: by the trainers' hooks.
+        decisions, verified, diverged: decisions in the log, re-taken with the same result, and with another.
+        launches: iroh-tinker jobs asked for.
+        nodes_by_provider: nodes that joined.
+        duration_s: wall time of the whole command.
+        archive: the log and the samples, for `elasticgrid replay`.
+        failures: what did not come out as it must; empty means success.
+    """
+
+    worlds: tuple[int, ...]
+    steps: int
+    duplicate_steps: int
+    lost_steps: int
+    loss_first: float
+    loss_last: float
+    samples_published: int
+    samples_dropped: int
+    decisions: int
+    verified: int
+    diverged: int
+    launches: int
+    nodes_by_provider: dict[str, int]
+    cost_usd: float
+    duration_s: float
+    archive: str
+    failures: tuple[str, ...] = ()
+
+
+def judge(
+    summary: RunSummary,
+    report: VerifyReport,
+    *,
+    published: int,
+    dropped: int,
+    duration_s: float,
+    archive: Path,
+) -> DemoResult:
+    """The result, with everything that is wrong with it."""
+    loss_first = summary.loss_first if summary.loss_first is not None else 0.0
+    loss_last = summary.loss_last if summary.loss_last is not None else 0.0
+    worlds = summary.worlds
+    checks = [
+        (summary.phase == "completed", f"the job ended as {summary.phase}: {summary.outcome_reason}"),
+        (any(after > before for before, after in pairwise(worlds)), "the world never grew"),
+        (any(after < before for before, after in pairwise(worlds)), "the world never shrank"),
+        (loss_last < loss_first, f"the loss did not fall: {loss_first:.3f} -> {loss_last:.3f}"),
+        (summary.duplicate_steps == 0, f"{summary.duplicate_steps} steps of the committed line ran twice"),
+        (report.diverged == 0, f"{report.diverged} decisions came out differently when they were taken again"),
+        (report.decisions > 0 and report.verified == report.decisions, "not every decision could be verified"),
+        (not report.law_breaches, f"{report.law_breaches} laws of the log are broken"),
+    ]
+    return DemoResult(
+        worlds=worlds,
+        steps=summary.steps,
+        duplicate_steps=summary.duplicate_steps or 0,
+        lost_steps=summary.lost_steps or 0,
+        loss_first=round(loss_first, 4),
+        loss_last=round(loss_last, 4),
+        samples_published=published,
+        samples_dropped=dropped,
+        decisions=report.decisions,
+        verified=report.verified,
+        diverged=report.diverged,
+        launches=summary.launches,
+        nodes_by_provider=summary.nodes_by_provider,
+        cost_usd=summary.cost_usd,
+        duration_s=round(duration_s, 1),
+        archive=str(archive),
+        failures=tuple(text for holds, text in checks if not holds),
+    )

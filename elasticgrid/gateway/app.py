@@ -1,0 +1,76 @@
+"""The HTTP application: which routes there are and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from litestar import Litestar, Request, Router
+from litestar.connection import ASGIConnection
+from litestar.di import Provide
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, License, SecurityScheme
+
+from elasticgrid.core.errors import ElasticGridError
+from elasticgrid.gateway.auth import KEY_HEADER
+from elasticgrid.gateway.bodies import MAX_BODY_BYTES
+from elasticgrid.gateway.event_routes import EVENT_ROUTES
+from elasticgrid.gateway.grid_routes import GRID_ROUTES, OPEN_ROUTES
+from elasticgrid.gateway.job_routes import JOB_ROUTES
+from elasticgrid.gateway.openapi_document import completed, encode
+from elasticgrid.gateway.problems import answer_problem
+from elasticgrid.gateway.service import GatewayService
+
+API_VERSION: Final = "1.0.0"
+
+
+class _Document(JsonRenderPlugin):
+    """Shows the document that is in `schemas/` too."""
+
+    def render(self, _request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
+        return encode(completed(openapi_schema)).encode()
+
+
+def create_app(gateway: GatewayService) -> Litestar:
+    """The application that answers for `gateway`. It starts and stops nothing."""
+    return application(lambda: gateway)
+
+
+def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
+    """The application that asks `find_gateway` at each request for whom it answers."""
+
+    async def require_key(connection: ASGIConnection, _handler: BaseRouteHandler) -> None:  # type: ignore[type-arg] # the guard is for connections of every kind
+        find_gateway().key.require(connection.headers)
+
+    async def provide_gateway() -> GatewayService:
+        return find_gateway()
+
+    return Litestar(
+        route_handlers=[
+            Router("/v1", route_handlers=[*JOB_ROUTES, *EVENT_ROUTES, *GRID_ROUTES], guards=[require_key]),
+            Router("/v1", route_handlers=OPEN_ROUTES),
+        ],
+        dependencies={"gateway": Provide(provide_gateway)},
+        exception_handlers={Exception: answer_problem, ElasticGridError: answer_problem},
+        request_max_body_size=MAX_BODY_BYTES,
+        logging_config=None,
+        openapi_config=OpenAPIConfig(
+            title="elasticgrid",
+            version=API_VERSION,
+            description="Submit elastic training jobs, watch them, and read why they are the size they are.",
+            license=License(name="Apache-2.0", identifier="Apache-2.0"),
+            path="/v1/openapi",
+            render_plugins=[_Document(path="/openapi.json")],
+            use_handler_docstrings=True,
+            operation_id_creator=lambda handler, _method, _path: handler.handler_name,
+            security=[{"apiKey": []}, {"bearer": []}],
+            components=Components(
+                security_schemes={
+                    "apiKey": SecurityScheme(type="apiKey", name=KEY_HEADER, security_scheme_in="header"),
+                    "bearer": SecurityScheme(type="http", scheme="bearer"),
+                }
+            ),
+        ),
+    )

@@ -1,0 +1,63 @@
+"""Routes about events: in pages, and as they come."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from litestar.response import Stream
+from litestar.types import ControllerRouterHandler
+
+from elasticgrid.gateway.parameters import Gateway, LastEventId, Limit, OptionalSequence, Sequence, Tenant, TenantFilter
+from elasticgrid.gateway.service import DEFAULT_TENANT
+from elasticgrid.projections.results import EventPage
+
+_STREAM: Final = "text/event-stream"
+# Proxies and browsers must neither keep nor collect what is sent.
+_STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+@get("/events", summary="List events")
+async def list_events(
+    gateway: Gateway,
+    after: Sequence = 0,
+    tenant: TenantFilter = "",
+    job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
+    type: Annotated[str, QueryParameter(max_length=100, description="only of this type")] = "",  # noqa: A002 - the parameter's name
+    limit: Limit = 100,
+) -> EventPage:
+    """In the order of the log. `next_after` is the `after` of the next page."""
+    return await gateway.views.events(after=after, tenant=tenant, job=job, event_type=type, limit=limit)
+
+
+@get("/events/stream", media_type=_STREAM, summary="Watch events")
+async def stream_events(
+    gateway: Gateway,
+    after: OptionalSequence = None,
+    tenant: TenantFilter = "",
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """Server-sent events; the id of each is its sequence.
+
+    It begins after `Last-Event-ID`, else after `after`, else with what is new.
+    """
+    start = gateway.feed.start_of(after, last_event_id)
+    return Stream(gateway.feed.frames(start, tenant=tenant), media_type=_STREAM, headers=_STREAM_HEADERS)
+
+
+@get("/jobs/{job:str}/events/stream", media_type=_STREAM, summary="Watch a job's events")
+async def stream_job_events(
+    job: FromPath[str],
+    gateway: Gateway,
+    tenant: Tenant = DEFAULT_TENANT,
+    after: OptionalSequence = None,
+    last_event_id: LastEventId = None,
+) -> Stream:
+    """The same for one job."""
+    await gateway.views.job_summary(tenant, job, as_of_ms=gateway.now_ms())
+    start = gateway.feed.start_of(after, last_event_id)
+    return Stream(gateway.feed.frames(start, tenant=tenant, job=job), media_type=_STREAM, headers=_STREAM_HEADERS)
+
+
+EVENT_ROUTES: Final[tuple[ControllerRouterHandler, ...]] = (list_events, stream_events, stream_job_events)

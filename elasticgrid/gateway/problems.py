@@ -1,0 +1,130 @@
+"""Errors as answers: every refusal is an `application/problem+json` with what, where and what to do about it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from elasticgrid.core.errors import (
+    BusError,
+    CannotPlace,
+    Conflict,
+    ElasticGridError,
+    InvalidInput,
+    InvalidJob,
+    LogError,
+    NotAllowed,
+    NotFound,
+)
+
+log = structlog.get_logger("gateway")
+
+PROBLEM_JSON: Final = "application/problem+json"
+_TYPE: Final = "urn:elasticgrid:problem:"
+#: How long a client should wait where only time helps.
+_RETRY_AFTER_S: Final = "2"
+
+
+class NotAuthenticated(NotAllowed):
+    """The request has no key, or a wrong one."""
+
+    code = "not_authenticated"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was not done (RFC 9457).
+
+    Attributes:
+        type: names the kind of problem, the same for every one of its kind.
+        code: the same for programs, such as `not_found`.
+        detail: what happened.
+        where: the field, file or job it happened at.
+        hint: what to do next.
+        more: further problems of the same request.
+    """
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    where: str = ""
+    hint: str = ""
+    more: tuple[str, ...] = ()
+
+
+# The first that fits.
+_STATUS: Final[tuple[tuple[type[ElasticGridError], HTTPStatus], ...]] = (
+    (InvalidJob, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (InvalidInput, HTTPStatus.BAD_REQUEST),
+    (CannotPlace, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (NotAuthenticated, HTTPStatus.UNAUTHORIZED),
+    (NotAllowed, HTTPStatus.FORBIDDEN),
+    (Conflict, HTTPStatus.CONFLICT),
+    (BusError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (LogError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The answer to a request that ended with `error`. What is no error of ours tells nothing of itself."""
+    if isinstance(error, ElasticGridError):
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _problem(error.code, status, error.what, where=error.where, hint=error.hint, more=tuple(error.story))
+    if isinstance(error, HTTPException):
+        return _of_http(error)
+    return _problem(
+        "internal", HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed", hint="its log says more; try again"
+    )
+
+
+def answer_problem(_request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """Turn an exception of a handler into its answer."""
+    problem = problem_of(error)
+    if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.error("request_failed", code=problem.code, exc_info=error if problem.code == "internal" else None)
+    headers = {}
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="elasticgrid"'
+    if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = _RETRY_AFTER_S
+    return Response(problem, status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)
+
+
+def _problem(
+    code: str, status: HTTPStatus, detail: str, *, where: str = "", hint: str = "", more: tuple[str, ...] = ()
+) -> Problem:
+    return Problem(
+        type=f"{_TYPE}{code}",
+        title=status.phrase,
+        status=status,
+        code=code,
+        detail=detail,
+        where=where,
+        hint=hint,
+        more=more,
+    )
+
+
+def _of_http(error: HTTPException) -> Problem:
+    """What the web framework found wrong: an unknown path, a method, a parameter, a body that is too large."""
+    status = HTTPStatus(error.status_code)
+    code = status.name.lower()
+    findings = error.extra if isinstance(error.extra, list) else []
+    found = [each for each in findings if isinstance(each, dict) and "message" in each]
+    if not found:
+        return _problem(code, status, error.detail or status.phrase)
+    first, *others = found
+    return _problem(
+        "invalid_input",
+        status,
+        str(first["message"]),
+        where=str(first.get("key", "")),
+        more=tuple(f"{each.get('key', '')}: {each['message']}" for each in others),
+    )

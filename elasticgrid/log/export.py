@@ -1,0 +1,90 @@
+"""From the live streams into an archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import msgspec
+from nats.aio.client import Client
+
+from elasticgrid.bus.api import last_message, stream_info
+from elasticgrid.bus.follower import Follower
+from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
+from elasticgrid.log.archive_format import ArchiveFilters, SampleMessage, SampleRange
+from elasticgrid.log.archive_writer import ArchiveWriter
+from elasticgrid.log.port import EventLog, Scope
+
+OnProgress = Callable[[int], None]
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What went into an archive: how many events and sample messages, and where the live log ended."""
+
+    events: int
+    samples: int
+    redacted: int
+    last_sequence: int
+
+
+async def export_archive(
+    log: EventLog,
+    client: Client,
+    path: Path,
+    *,
+    created_ms: int,
+    filters: ArchiveFilters = ArchiveFilters(),  # noqa: B008 - frozen
+    with_samples: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Exported:
+    """Write what the log holds now into an archive.
+
+    What is appended while it is being written is not in it. `on_progress` is told the sequence reached.
+
+    Raises:
+        BusUnavailable, LogError: the streams cannot be read; no archive is left then.
+    """
+    held = await held_samples(client, filters) if with_samples else None
+    through = await log.last_sequence()
+    with ArchiveWriter(path, created_ms=created_ms, filters=filters, samples=held) as writer:
+        async for recorded in log.read(through=through, scope=Scope(filters.tenant, filters.job)):
+            if _in_time(recorded.recorded_ms, filters):
+                writer.add_event(recorded)
+            if on_progress is not None:
+                on_progress(recorded.sequence)
+        if held is not None:
+            async for message in read_samples(client, held, filters):
+                if _in_time(message.time_ms, filters):
+                    writer.add_samples(message)
+    return Exported(writer.events, writer.samples, writer.redacted, through)
+
+
+async def held_samples(client: Client, filters: ArchiveFilters = ArchiveFilters()) -> SampleRange:  # noqa: B008 - frozen
+    """Which part of the samples stream is there."""
+    state = (await stream_info(client, SAMPLES_STREAM)).state
+    last = await last_message(client, SAMPLES_STREAM, _subjects(filters))
+    return SampleRange(max(state.first_seq - 1, 0), last.seq if last is not None else max(state.first_seq - 1, 0))
+
+
+async def read_samples(
+    client: Client,
+    held: SampleRange,
+    filters: ArchiveFilters = ArchiveFilters(),  # noqa: B008 - frozen
+) -> AsyncGenerator[SampleMessage]:
+    """The messages of that part, in order."""
+    if held.through <= held.after:
+        return
+    async with Follower(client, SAMPLES_STREAM, _subjects(filters), after=held.after, lossy=True) as follower:
+        while follower.last_sequence < held.through:
+            for message in await follower.next_batch():
+                if message.sequence <= held.through:
+                    yield SampleMessage(message.sequence, message.time_ms, message.subject, message.data)
+
+
+def _subjects(filters: ArchiveFilters) -> str:
+    return f"{SAMPLES_ROOT}.{filters.tenant}.{filters.job}.>"
+
+
+def _in_time(recorded_ms: int, filters: ArchiveFilters) -> bool:
+    after = filters.since_ms is None or recorded_ms >= filters.since_ms
+    return after and (filters.until_ms is None or recorded_ms < filters.until_ms)

@@ -1,0 +1,1 @@
+"""Looking back: what happened, why, and whether every decision follows from what was known."""

@@ -1,0 +1,96 @@
+"""Windows rebuilt from recorded samples, as they were when a decision was taken."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from elasticgrid.bus.subjects import parse_sample_subject
+from elasticgrid.core.events import Signals
+from elasticgrid.core.evidence import EvidenceFold
+from elasticgrid.core.grid import JobKey
+from elasticgrid.core.job import JobState
+from elasticgrid.core.window import Window, open_window, signals_of
+from elasticgrid.log.archive_format import SampleMessage, SampleRange
+
+#: Decisions may reach the log in another order than they were taken in: so many messages are looked behind.
+_MEMORY = 8_192
+
+
+class _Replaced(msgspec.Struct, frozen=True):
+    """What a message replaced."""
+
+    sequence: int
+    key: JobKey
+    window: Window | None
+
+
+class SampleWindows:
+    """Folds sample messages as far as decisions had read them.
+
+    Args:
+        messages: in order.
+        held: which part of the samples stream they are. A decision whose window reaches beyond it has no answer here.
+    """
+
+    def __init__(self, messages: Iterable[SampleMessage], held: SampleRange) -> None:
+        self._messages: Iterator[SampleMessage] = iter(messages)
+        self._next: SampleMessage | None = next(self._messages, None)
+        self._held = held
+        self._through = held.after
+        self._evidence = EvidenceFold()
+        self._replaced: deque[_Replaced] = deque(maxlen=_MEMORY)
+        self._forgotten = 0
+
+    def open(self, state: JobState) -> None:
+        """The job's state after an event of it: a round may have begun, or the job ended."""
+        if state.terminal:
+            self._evidence.close((state.tenant, state.id))
+        else:
+            self._evidence.open(state)
+
+    def signals(self, state: JobState, through: int) -> Signals | None:
+        """What the window of the job's round said when the stream had been read through a sequence.
+
+        None when the samples that it takes are not all here.
+        """
+        if state.round == 0:
+            return Signals()
+        if state.spec is None or state.round_samples_after < self._held.after or through > self._held.through:
+            return None
+        if through <= state.round_samples_after:
+            nodes = len(state.members)
+            empty = open_window(state.round, nodes, nodes * state.spec.nproc_per_node, state.spec.scaling)
+            return signals_of(empty)
+        self._advance(through)
+        window = self._window((state.tenant, state.id), through)
+        if window is None or window.round != state.round:
+            return None
+        return signals_of(window)
+
+    def _advance(self, through: int) -> None:
+        while self._next is not None and self._next.sequence <= through:
+            message = self._next
+            key = parse_sample_subject(message.subject)
+            if key is not None:
+                if len(self._replaced) == _MEMORY:
+                    self._forgotten = self._replaced[0].sequence
+                self._replaced.append(_Replaced(message.sequence, key, self._evidence.window(key)))
+                self._evidence.apply(key, message.sequence, message.time_ms, message.data)
+            self._next = next(self._messages, None)
+        self._through = max(self._through, through)
+
+    def _window(self, key: JobKey, through: int) -> Window | None:
+        window = self._evidence.window(key)
+        if through >= self._through:
+            return window
+        if through < self._forgotten:
+            return None
+        for replaced in reversed(self._replaced):
+            if replaced.sequence <= through:
+                break
+            if replaced.key == key:
+                window = replaced.window
+        return window

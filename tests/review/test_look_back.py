@@ -1,0 +1,163 @@
+"""State dumps, decision cards and summaries of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from elasticgrid.core import events as ev
+from elasticgrid.core.errors import InvalidInput, NotFound
+from elasticgrid.core.events import Event
+from elasticgrid.core.scaling import RULES
+from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
+from elasticgrid.review.card import card_lines, decision_card
+from elasticgrid.review.state import dump, state_at, state_differences
+from elasticgrid.review.summary import summarise
+from elasticgrid.testing.history import SimulatedGrid
+
+Archived = Callable[..., Path]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# State
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_state_at_a_place_is_the_same_bytes_whatever_came_after(many_jobs: SimulatedGrid) -> None:
+    for sequence in (0, 1, 7, 60, len(many_jobs.recorded)):
+        whole = dump(state_at(many_jobs.recorded, sequence=sequence))
+        assert whole == dump(state_at(many_jobs.recorded[:sequence]))
+        assert msgspec.json.decode(whole)["sequence"] == sequence
+
+
+def test_an_archive_gives_the_state_of_the_log(many_jobs: SimulatedGrid, archived: Archived) -> None:
+    assert dump(state_at(ArchivedEvents(archived(many_jobs)))) == dump(state_at(many_jobs.recorded))
+
+
+def test_the_state_at_a_time_is_that_after_the_last_event_by_then(one_job: SimulatedGrid) -> None:
+    at = one_job.recorded[30]
+    assert state_at(one_job.recorded, time_ms=at.recorded_ms).sequence >= at.sequence
+    assert state_at(one_job.recorded, time_ms=at.recorded_ms - 1).sequence < at.sequence
+
+
+def test_two_states_differ_in_what_happened_in_between(one_job: SimulatedGrid) -> None:
+    index = next(i for i, each in enumerate(one_job.recorded) if b'"node.joined"' in each.raw)
+    sequence = one_job.recorded[index].sequence
+    before, after = (state_at(one_job.recorded, sequence=each) for each in (sequence - 1, sequence))
+
+    told = {each.field: (each.expected, each.got) for each in state_differences(before, after)}
+
+    assert told["jobs.demo/train.nodes.p1a1-0.status"] == ('"planned"', '"joined"')
+    assert state_differences(before, before) == ()
+
+
+def test_one_job_can_be_looked_at_alone(many_jobs: SimulatedGrid) -> None:
+    assert list(state_at(many_jobs.recorded, job="demo/job2").jobs) == ["demo/job2"]
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Cards
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_card_tells_the_rules_the_numbers_and_the_providers(one_job: SimulatedGrid) -> None:
+    up = next(
+        each
+        for each in one_job.recorded
+        if isinstance(each.event, Event)
+        and isinstance(each.event.data, ev.ScaleDecided)
+        and each.event.data.rule == "queue_bound"
+    )
+    card = decision_card(one_job.recorded, "demo", "train", sequence=up.sequence + 1)
+
+    assert (card.sequence, card.rule, card.current_nodes, card.target_nodes) == (up.sequence, "queue_bound", 1, 2)
+    assert [line.rule for line in card.rules] == [name for name, _ in RULES]
+    assert [line.verdict for line in card.rules][-3:] == ["decided", "not asked", "not asked"]
+    assert card.rules[6].numbers["queue_us"] == card.signals.queue_us > 0
+    assert card.sample_age_ms is not None
+    assert card.placement_sequence == up.sequence + 1
+    assert {each.provider for each in card.candidates} == {"spot", "dear"}
+    text = "\n".join(card_lines(card))
+    for part in ("1 -> 2 nodes", "queue_bound", "not asked idle", "spot: took 1 of", "policy elasticgrid version 1"):
+        assert part in text
+
+
+def test_a_card_at_any_time_names_when_time_alone_may_change_it(one_job: SimulatedGrid) -> None:
+    held = next(
+        each
+        for each in one_job.recorded
+        if isinstance(each.event, Event)
+        and isinstance(each.event.data, ev.ScaleDecided)
+        and each.event.data.rule == "cooldown"
+    )
+    card = decision_card(one_job.recorded, "demo", "train", time_ms=held.recorded_ms + 5_000)
+    assert card.sequence == held.sequence
+    assert card.asked_ms - card.time_ms == 5_000
+    assert card.next_change_ms is not None
+    assert card.next_change_ms > card.time_ms
+    assert "time alone may change this at" in "\n".join(card_lines(card))
+
+
+def test_a_card_of_nothing_is_not_found(one_job: SimulatedGrid) -> None:
+    with pytest.raises(NotFound, match="no job demo/other"):
+        decision_card(one_job.recorded, "demo", "other")
+    with pytest.raises(NotFound, match="no decision"):
+        decision_card(one_job.recorded, "demo", "train", sequence=3)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Summaries
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_summed_up_from_its_archive(one_job: SimulatedGrid, archived: Archived) -> None:
+    path = archived(one_job)
+    summary = summarise(ArchivedEvents(path), ArchivedSamples(path))
+
+    assert (summary.phase, summary.steps) == ("completed", 600)
+    assert summary.worlds[:3] == (1, 2, 4)
+    assert min(summary.worlds[3:]) < 4
+    assert (summary.duplicate_steps, summary.unreported_steps) == (0, 0)
+    assert summary.lost_steps is not None
+    assert 0 < summary.lost_steps < 50
+    assert summary.loss_first is not None
+    assert summary.loss_last is not None
+    assert summary.loss_first > summary.loss_last > 0
+    assert summary.nodes_lost == 1
+    assert sum(summary.nodes_by_provider.values()) == len(one_job.job(("demo", "train")).nodes)
+    assert summary.cost_usd == one_job.job(("demo", "train")).spent_microdollars / 1e6
+    assert summary.decisions == one_job.job(("demo", "train")).decisions
+
+
+def test_without_samples_steps_come_from_events_and_the_rest_is_not_known(one_job: SimulatedGrid) -> None:
+    summary = summarise(one_job.recorded)
+    assert summary.steps == 600
+    assert (summary.duplicate_steps, summary.lost_steps, summary.loss_last) == (None, None, None)
+
+
+def test_a_step_of_the_committed_line_that_is_reported_twice_is_counted(one_job: SimulatedGrid) -> None:
+    again = next(each for each in one_job.samples if each.subject.endswith(".0"))
+    assert summarise(one_job.recorded, [*one_job.samples, again]).duplicate_steps == 1
+
+
+def test_of_a_running_job_the_line_is_as_long_as_what_was_reported(one_job: SimulatedGrid) -> None:
+    cut = next(i for i, each in enumerate(one_job.recorded) if b'"step":100' in each.raw)
+    until_ms = one_job.recorded[cut].recorded_ms + 20_000
+    records = [each for each in one_job.recorded if each.recorded_ms <= until_ms]
+    samples = [each for each in one_job.samples if each.time_ms <= until_ms]
+
+    summary = summarise(records, samples)
+
+    assert summary.steps > 100
+    assert (summary.duplicate_steps, summary.unreported_steps) == (0, 0)
+
+
+def test_of_several_jobs_one_must_be_named(many_jobs: SimulatedGrid) -> None:
+    with pytest.raises(InvalidInput):
+        summarise(many_jobs.recorded)
+    assert summarise(many_jobs.recorded, job=("demo", "job1")).phase == "failed"
+    with pytest.raises(NotFound):
+        summarise(many_jobs.recorded, job=("demo", "other"))
