@@ -136,9 +136,7 @@ async def test_a_failing_worker_ends_its_neighbours_and_its_last_words_are_recor
     assert failed.failure == "app_failed"
     assert [(each.rank, each.code) for each in failed.exits] == [(1, 1), (0, -signal.SIGTERM)]
     assert failed.exits[0].last_lines == "no such data"
-    await grid.drain(1, reason="failure")
-    drained, _ = await grid.wait_for(NodeDrained, node=A)
-    assert not drained.clean
+    assert failed.free_port > 0
 
 
 async def test_a_command_that_does_not_exist_is_a_failure_and_not_a_crash(grid: Grid) -> None:
