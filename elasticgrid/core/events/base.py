@@ -1,0 +1,9 @@
+"""What all parts of events have in common."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of an event."""
