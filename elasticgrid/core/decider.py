@@ -317,6 +317,11 @@ def _is_new_hold(state: JobState, scale: ev.ScaleDecided) -> bool:
     )
 
 
+def places_nodes(decision: Decision) -> bool:
+    """Whether a decision takes nodes of the fleet, which no other decision must have been taken without knowing."""
+    return any(isinstance(data, ev.PlacementDecided) and _adds(data) for data in decision)
+
+
 def _adds(placement: ev.PlacementDecided) -> bool:
     return any(line.action == "add" for line in placement.assignments)
 

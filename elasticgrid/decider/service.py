@@ -17,12 +17,13 @@ import structlog
 from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import parse_sample_subject
 from elasticgrid.clock import Clock
-from elasticgrid.core.decider import Decision, Reading, decide, decision_events
+from elasticgrid.core.decider import Decision, Reading, decide, decision_events, places_nodes
 from elasticgrid.core.errors import BusUnavailable, Conflict
 from elasticgrid.core.events import Event, Recorded, type_of
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
+from elasticgrid.core.names import is_record
 from elasticgrid.log.port import EventLog, Expectation, Scope
 
 log = structlog.get_logger("decider")
@@ -84,6 +85,8 @@ class Decider:
         self._dirty: set[JobKey] = set()
         self._broken: set[JobKey] = set()
         self._unreadable: dict[JobKey, int] = {}
+        self._placing: JobKey | None = None
+        self._held_back: set[JobKey] = set()
         self._said: set[str] = set()
         self._decisions = 0
         self._conflicts = 0
@@ -142,6 +145,7 @@ class Decider:
             return None
         if self._awaited.get(key, 0) and recorded.sequence >= self._awaited[key]:
             del self._awaited[key]
+            self._placed(key)
         if state.terminal:
             self._evidence.close(key)
         else:
@@ -158,7 +162,8 @@ class Decider:
             log.error(what, tenant=state.tenant, job=state.id, sequence=state.sequence, detail=detail)
 
     async def _follow_samples(self) -> None:
-        running = [state.round_samples_after for state in self._grid.jobs() if not state.terminal and state.round]
+        jobs = [state for state in self._grid.jobs() if not is_record(state.tenant)]
+        running = [state.round_samples_after for state in jobs if not state.terminal and state.round]
         source = self._open_samples(after=min(running, default=self._samples_seen()))
         try:
             while True:
@@ -169,7 +174,8 @@ class Decider:
 
     def _samples_seen(self) -> int:
         """How far the samples had been read when the last decision of any job was taken: older ones are of no use."""
-        return max([state.round_samples_after for state in self._grid.jobs()], default=0)
+        jobs = (state for state in self._grid.jobs() if not is_record(state.tenant))
+        return max((state.round_samples_after for state in jobs), default=0)
 
     def _take(self, message: BusMessage) -> None:
         key = parse_sample_subject(message.subject)
@@ -193,7 +199,7 @@ class Decider:
     def _consider(self, key: JobKey) -> None:
         """Ask the core about a job, unless its last decision has not come back yet."""
         state = self._grid.job(key)
-        if state is None or state.terminal or key in self._broken:
+        if state is None or state.terminal or is_record(state.tenant) or key in self._broken:
             return
         if key in self._appending or key in self._awaited:
             self._dirty.add(key)
@@ -205,6 +211,12 @@ class Decider:
             self._broken.add(key)
             log.exception("cannot decide", tenant=key[0], job=key[1], sequence=state.sequence, error=str(error))
             return
+        if decision and places_nodes(decision):
+            if self._placing is not None:
+                # What that placement takes is not in the fleet yet; two of them could take the same nodes.
+                self._held_back.add(key)
+                return
+            self._placing = key
         if decision:
             reading = Reading(self._grid.sequence, self._evidence.sequence)
             events = decision_events(state, decision, as_of_ms, reading)
@@ -234,9 +246,19 @@ class Decider:
                 self._awaited[key] = last
         finally:
             del self._appending[key]
+        self._placed(key)
         if key in self._dirty and key not in self._awaited:
             self._dirty.discard(key)
             self._consider(key)
+
+    def _placed(self, key: JobKey) -> None:
+        """Let the next job place nodes, once this one's placement has come back."""
+        if self._placing != key or key in self._appending or key in self._awaited:
+            return
+        self._placing = None
+        held_back, self._held_back = self._held_back, set()
+        for each in held_back:
+            self._consider(each)
 
     async def _last_decision(self, key: JobKey) -> int:
         """The sequence of the last decision, 0 when what stands there is no event: it counts, but it says nothing."""

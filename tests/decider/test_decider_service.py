@@ -102,6 +102,21 @@ async def test_two_deciders_take_each_decision_once(bench: Bench) -> None:
     assert first.stats.broken_jobs == second.stats.broken_jobs == 0
 
 
+async def test_two_jobs_submitted_at_once_do_not_take_the_same_nodes(bench: Bench) -> None:
+    await bench.provider(nodes=1)
+    async with running(bench.decider()):
+        await bench.submit("j1")
+        await bench.submit("j2")
+        await bench.clock.run_for(5)
+    placed = [
+        data.placed_nodes
+        for job in ("j1", "j2")
+        for data in await bench.decisions(job)
+        if isinstance(data, ev.PlacementDecided)
+    ]
+    assert sorted(placed) == [0, 1]
+
+
 async def test_what_cannot_be_placed_waits_and_is_said_once(bench: Bench) -> None:
     await bench.provider(nodes=0)
     async with running(bench.decider()):
