@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import time
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elasticgrid import environment
 from elasticgrid.cli.failures import FAILED, OK
 from elasticgrid.cli.output import Format, dollars, print_data, print_table, say, stderr
 
@@ -32,23 +35,27 @@ def demo(
     nats_server: Annotated[
         Path | None, typer.Option("--nats-server", help="Another nats-server binary than the one that was installed.")
     ] = None,
+    example: Annotated[
+        Path | None, typer.Option("--example", help="A folder with a job.yaml and a grid.yaml of your own to show.")
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="Of the run's log file.")] = "info",
 ) -> int:
     """Train a real elastic job under a changing load on this machine, then re-take every decision from the log.
 
     Takes about a minute. Exits with 0 only if the job grew and shrank, its loss fell, no step of the committed line ran
-    twice and every decision came out the same again. The bus is an embedded nats-server, or the one that
-    ELASTICGRID_NATS_URL names.
+    twice and every decision came out the same again; with 1 if not, and with 130 after Ctrl-C, which ends the job and
+    everything that was started. The bus is an embedded nats-server, or the one that ELASTICGRID_NATS_URL names.
 
     Example: elasticgrid demo --json
     """
     from elasticgrid.bus.connect import BusAddress
     from elasticgrid.demo.run import run_demo
     from elasticgrid.logs import configure_logging
-    from elasticgrid.runtime.signals import run_until_signalled
+    from elasticgrid.runtime.signals import TERMINATED, run_until_signalled
 
-    folder = data / time.strftime("%Y%m%d-%H%M%S")
-    folder.mkdir(parents=True, mode=0o700)
+    # Nothing that this run and what it starts write is for other users of the machine.
+    os.umask(0o077)
+    folder = _new_folder(data)
     results: list[DemoResult] = []
     with (folder / "services.log").open("w", encoding="utf-8") as log_file:
         configure_logging(level=log_level, stream=log_file)
@@ -60,12 +67,15 @@ def demo(
                     stderr(),
                     nats_server=str(nats_server) if nats_server is not None else None,
                     bus=BusAddress.from_environment(os.environ),
+                    node_credentials=os.environ.get(environment.NODE_CREDENTIALS, ""),
+                    example=example,
                 )
             )
             return OK
 
-        code = run_until_signalled(run())
+        code = run_until_signalled(run(), terminated=TERMINATED)
     if not results:
+        say(f"ended early; what it left is in {folder}")
         return code
     (result,) = results
     shown = Format.JSON if json else output
@@ -82,19 +92,35 @@ def demo(
     return OK
 
 
+def _new_folder(data: Path) -> Path:
+    """A folder of this run's own, named by the time."""
+    name = time.strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        folder = data / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True, mode=0o700)
+            break
+    return folder
+
+
 def print_result(result: DemoResult) -> None:
     """The result for people."""
+    nodes = ", ".join(f"{count} on {name}" for name, count in result.nodes_by_provider.items())
+    twice = "none ran twice" if not result.duplicate_steps else f"{result.duplicate_steps} ran twice"
+    lost = "none was lost" if not result.lost_steps else f"{result.lost_steps} were lost"
+    print()
     print_table(
-        ("what", "value"),
+        ("the demonstration", ""),
         (
-            ("worlds, in nodes", " -> ".join(map(str, result.worlds))),
-            ("steps", f"{result.steps}, {result.duplicate_steps} twice, {result.lost_steps} lost"),
-            ("loss", f"{result.loss_first:.3f} -> {result.loss_last:.3f}"),
+            ("world", " -> ".join(map(str, result.worlds)) + " nodes"),
+            (
+                "training",
+                f"{result.steps} steps, {twice}, {lost}; loss {result.loss_first:.2f} -> {result.loss_last:.2f}",
+            ),
             ("samples", f"{result.samples_published} published, {result.samples_dropped} dropped"),
-            ("nodes", ", ".join(f"{count} on {name}" for name, count in result.nodes_by_provider.items())),
-            ("launches", result.launches),
-            ("cost", dollars(round(result.cost_usd * 1_000_000), places=5)),
-            ("decisions", f"{result.decisions}, {result.verified} verified, {result.diverged} diverged"),
+            ("nodes", f"{nodes}, in {result.launches} launches"),
+            ("cost", dollars(round(result.cost_usd * 1_000_000), places=4)),
+            ("decisions", f"{result.decisions}; taken again from the log, {result.verified} came out the same"),
             ("took", f"{result.duration_s:.0f} s"),
             ("archive", result.archive),
         ),

@@ -34,8 +34,9 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """Where messages, hints and progress go."""
-    return Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")) or None, highlight=False)
+    """Where messages, hints and progress go. A line stays a line when no person reads it."""
+    no_color = bool(os.environ.get("NO_COLOR")) or None
+    return Console(stderr=True, no_color=no_color, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
 def say(message: str) -> None:

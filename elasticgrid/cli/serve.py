@@ -123,7 +123,7 @@ def serve(
     if address is None:
         raise InvalidInput("the bus is not named", where=environment.NATS_URL, hint="set it to nats://HOST:PORT")
     if service is Service.DECIDER:
-        return run_until_signalled(services.serve_decider(address))
+        return run_until_signalled(services.serve_decider(address, data))
     if service is Service.LAUNCHER:
         node_credentials = os.environ.get(environment.NODE_CREDENTIALS, "") or address.credentials
         node = BusAddress(os.environ.get(environment.NODE_NATS_URL, "") or address.url, node_credentials)

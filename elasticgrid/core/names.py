@@ -25,6 +25,11 @@ def is_name(text: str) -> bool:
     return _NAME.match(text) is not None
 
 
+def is_record(tenant: str) -> bool:
+    """Whether a tenant's jobs are only kept for people to look at: nobody decides about them or launches anything."""
+    return tenant.startswith("_")
+
+
 def derived_id(time_ms: int, *parts: object) -> str:
     """A time-ordered identifier of 32 hex digits that is the same whenever it is derived again.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 import structlog
@@ -18,7 +18,7 @@ from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import parse_sample_subject
 from elasticgrid.clock import Clock
 from elasticgrid.core.decider import Decision, Reading, decide, decision_events, places_nodes
-from elasticgrid.core.errors import BusUnavailable, Conflict
+from elasticgrid.core.errors import BusUnavailable, Conflict, LogError
 from elasticgrid.core.events import Event, Recorded, type_of
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
@@ -71,13 +71,14 @@ class Decider:
         log: where events are followed and appended.
         open_samples: makes the follower of the samples stream; called once the log has been read.
         clock: for the time of timer decisions.
+        grid: the fold of a first part of the log, when there is one already.
     """
 
-    def __init__(self, log: EventLog, open_samples: OpenSamples, clock: Clock) -> None:
+    def __init__(self, log: EventLog, open_samples: OpenSamples, clock: Clock, *, grid: GridFold | None = None) -> None:
         self._log = log
         self._open_samples = open_samples
         self._clock = clock
-        self._grid = GridFold()
+        self._grid = grid if grid is not None else GridFold()
         self._evidence = EvidenceFold()
         self._sample_ms = 0
         self._appending: dict[JobKey, asyncio.Task[None]] = {}
@@ -88,8 +89,14 @@ class Decider:
         self._placing: JobKey | None = None
         self._held_back: set[JobKey] = set()
         self._said: set[str] = set()
+        self._untrusted: asyncio.Queue[LogError] = asyncio.Queue()
         self._decisions = 0
         self._conflicts = 0
+
+    @property
+    def grid(self) -> GridFold:
+        """What was folded so far."""
+        return self._grid
 
     @property
     def stats(self) -> DeciderStats:
@@ -116,14 +123,22 @@ class Decider:
                 tasks.create_task(self._follow_events(), name="decider-events")
                 tasks.create_task(self._follow_samples(), name="decider-samples")
                 tasks.create_task(self._tick(), name="decider-timer")
+                tasks.create_task(self._wait_untrusted(), name="decider-trust")
         finally:
             for task in self._appending.values():
                 task.cancel()
             await asyncio.gather(*self._appending.values(), return_exceptions=True)
 
+    async def _wait_untrusted(self) -> NoReturn:
+        """Raise what an append found out about the log."""
+        raise await self._untrusted.get()
+
     async def _catch_up(self) -> None:
         """Fold what is there before the first decision: a decider that knows half of the log decides nonsense."""
-        async for recorded in self._log.read():
+        for state in self._grid.jobs():
+            if not state.terminal:
+                self._evidence.open(state)
+        async for recorded in self._log.read(after=self._grid.sequence):
             self._fold(recorded)
         log.info("caught up", sequence=self._grid.sequence, jobs=sum(1 for _ in self._grid.jobs()))
 
@@ -237,6 +252,9 @@ class Decider:
                     last = await self._last_decision(key)
                     log.warning("another decision came first", tenant=key[0], job=key[1], sequence=last)
                     break
+                except LogError as error:
+                    self._untrusted.put_nowait(error)
+                    return
                 else:
                     self._decisions += 1
                     types = [type_of(data) for data in decision]

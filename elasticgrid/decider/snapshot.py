@@ -49,10 +49,10 @@ _grid = msgspec.msgpack.Decoder(GridSnapshot)
 def fold_version() -> str:
     """What the fold computes depends on this: the digest of the core's source."""
     digest = hashlib.sha256()
-    files = [file for file in resources.files("elasticgrid.core").iterdir() if file.name.endswith(".py")]
-    for file in sorted(files, key=lambda file: file.name):
-        digest.update(f"{file.name}\n".encode())
-        digest.update(file.read_bytes())
+    with resources.as_file(resources.files("elasticgrid.core")) as folder:
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(f"{file.relative_to(folder).as_posix()}\n".encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

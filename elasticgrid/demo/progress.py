@@ -1,11 +1,12 @@
-"""The demonstration's progress: a live panel on a terminal, a line now and then anywhere else."""
+"""The demonstration's progress: a live panel on a terminal, a plain line now and then anywhere else."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,15 +18,24 @@ from rich.text import Text
 from elasticgrid.core.spec import PPM
 from elasticgrid.demo.view import View
 
-LINE_EVERY_S = 5.0
+LINE_EVERY_S: Final = 5.0
+#: The panel is no wider than this on any terminal, so that lines stay short enough to read.
+MAX_WIDTH: Final = 80
+_LABEL_WIDTH: Final = 9
+_GAUGE_CELLS: Final = 24
+#: Border and padding of the panel, and the space behind the labels.
+_FRAME: Final = 4 + 2
+#: Lines kept for what was decided: the panel never changes its height.
+_CHANGE_LINES: Final = 2
 
 
 class Progress:
     """Shows a `View` while the job runs.
 
     Args:
-        console: where to; standard error, so that data on standard output stays clean.
-        total_steps: steps the job will take.
+        console: where to; standard error, so that data on standard output stays clean. The panel is shown on a terminal
+            that has colours and can move its cursor; anything else gets lines.
+        total_steps: steps the job will take; 0 when that is not known.
     """
 
     def __init__(self, console: Console, view: View, total_steps: int) -> None:
@@ -33,8 +43,9 @@ class Progress:
         self._view = view
         self._total_steps = total_steps
         self._began = time.monotonic()
-        self._last_line = 0.0
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._last_line = self._began
+        animated = console.is_terminal and not console.is_dumb_terminal and not console.no_color
+        self._live = Live(console=console, auto_refresh=False, transient=True) if animated else None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -49,7 +60,13 @@ class Progress:
 
     def note(self, message: str) -> None:
         """Tell one thing that happened, above the panel."""
-        self._console.print(Text(f"{self._elapsed():>7}  {message}"))
+        when = f"{self._elapsed_s():7.1f} s  "
+        if self._live is None:
+            self._console.print(Text(when + message), soft_wrap=True)
+            return
+        lines = textwrap.wrap(message, max(self._width() - len(when), 20)) or [""]
+        for index, line in enumerate(lines):
+            self._console.print(Text(when if index == 0 else " " * len(when), style="dim") + Text(line))
 
     def update(self) -> None:
         """Show how things stand."""
@@ -57,38 +74,105 @@ class Progress:
             self._live.update(self._panel(), refresh=True)
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self.note(", ".join(f"{name} {value}" for name, value in self._rows()))
+            self.note(self._line())
 
-    def _elapsed(self) -> str:
-        return f"{time.monotonic() - self._began:.1f} s"
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began
 
-    def _rows(self) -> list[tuple[str, str]]:
-        view, state = self._view, self._view.job
+    def _width(self) -> int:
+        return min(self._console.width, MAX_WIDTH)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # What is shown
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _line(self) -> str:
+        """How things stand in one line of at most 80 columns."""
+        state = self._view.job
         if state is None:
-            return [("job", "not submitted yet")]
-        signals = view.signals
-        share = f"{100 * signals.queue_us / signals.step_us:.0f} %" if signals.step_us else "-"
-        wait = f"{100 * signals.data_wait_us / signals.step_us:.0f} %" if signals.step_us else "-"
-        wanted = "" if state.target_nodes == len(state.members) else f" (going to {state.target_nodes})"
-        cost = view.cost_microdollars(time.time_ns() // 1_000_000) / PPM
-        return [
-            ("phase", state.phase),
-            ("world", f"{len(state.members)} nodes{wanted}, round {state.round}"),
-            ("step", f"{view.step} of {self._total_steps}"),
-            ("queue", f"{share} of the step"),
-            ("data wait", f"{wait} of the step"),
-            ("loss", "-" if math.isnan(view.loss) else f"{view.loss:.3f}"),
-            ("cost", f"${cost:.5f}"),
-        ]
+            return "the job is not submitted yet"
+        return (
+            f"{self._step_text()}, {_nodes(len(state.members))}, {self._share(self._view.signals.queue_us)} waiting,"
+            f" loss {self._loss_text()}, {self._cost_text()}"
+        )
 
     def _panel(self) -> Panel:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold")
-        table.add_column()
-        for name, value in self._rows():
-            table.add_row(name, Text(value))
-        table.add_row("last decision", Text(self._view.last_decision))
-        if self._view.last_change and self._view.last_change != self._view.last_decision:
-            table.add_row("last change", Text(self._view.last_change))
-        bar = ProgressBar(total=self._total_steps, completed=min(self._view.step, self._total_steps), width=60)
-        return Panel(Group(table, bar), title=f"elasticgrid demo  {self._elapsed()}", title_align="left")
+        view, state = self._view, self._view.job
+        inner = self._width() - _FRAME - _LABEL_WIDTH
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="bold", width=_LABEL_WIDTH, no_wrap=True)
+        table.add_column(width=inner, no_wrap=True, overflow="ellipsis")
+        bar = Table.grid(padding=(0, 2, 0, 0))
+        bar.add_column(no_wrap=True)
+        bar.add_column()
+        steps = self._step_text()
+        total = float(self._total_steps) if self._total_steps else None
+        bar.add_row(steps, ProgressBar(total=total, completed=view.step, width=max(inner - len(steps) - 2, 10)))
+        table.add_row("progress", bar)
+        if state is None:
+            table.add_row("world", "not submitted yet")
+        else:
+            table.add_row("world", f"{_nodes(len(state.members))} in round {state.round}{self._moving()}")
+        table.add_row("nodes", self._places())
+        table.add_row("waiting", self._gauge())
+        table.add_row("loss", self._loss_text())
+        table.add_row("cost", f"{self._cost_text()}, now ${view.price_microdollars_per_hour / PPM:.2f} an hour")
+        table.add_row("now", Text(view.last_decision, style="dim"))
+        changed = textwrap.wrap(view.last_change, inner, max_lines=_CHANGE_LINES, placeholder=" ...")
+        table.add_row("decided", Text("\n".join([*changed, *[""] * (_CHANGE_LINES - len(changed))])))
+        minutes, seconds = divmod(int(self._elapsed_s()), 60)
+        return Panel(
+            Group(table),
+            title="[bold]elasticgrid demo[/]",
+            title_align="left",
+            subtitle=f"{minutes}:{seconds:02}",
+            subtitle_align="right",
+            border_style="cyan",
+            width=self._width(),
+        )
+
+    def _step_text(self) -> str:
+        if not self._total_steps:
+            return f"step {self._view.step}"
+        width = len(str(self._total_steps))
+        return f"step {self._view.step:{width}} of {self._total_steps}"
+
+    def _moving(self) -> str:
+        state = self._view.job
+        if state is None or state.terminal or state.target_nodes == len(state.members):
+            return ""
+        return f", going to {state.target_nodes}"
+
+    def _places(self) -> Text:
+        """Where the members of the world are: a dot each."""
+        text = Text()
+        for provider, count in self._view.places().items():
+            text.append(f"{provider} ")
+            text.append("●" * count + "  ", style="green")
+        return text
+
+    def _share(self, part_us: int) -> str:
+        step_us = self._view.signals.step_us
+        return f"{100 * part_us / step_us:.0f} %" if step_us else "- %"
+
+    def _gauge(self) -> Text:
+        """The share of a step that its work waits for a free worker, as a bar and a number."""
+        signals = self._view.signals
+        if not signals.step_us:
+            return Text("no step of this world was seen yet", style="dim")
+        filled = round(_GAUGE_CELLS * signals.queue_us / signals.step_us)
+        text = Text("█" * filled, style="yellow")
+        text.append("░" * (_GAUGE_CELLS - filled), style="dim")
+        for_worker, for_data = self._share(signals.queue_us), self._share(signals.data_wait_us)
+        text.append(f" {for_worker:>5} for a worker, {for_data} for data", style="default")
+        return text
+
+    def _loss_text(self) -> str:
+        return "-" if math.isnan(self._view.loss) else f"{self._view.loss:.2f}"
+
+    def _cost_text(self) -> str:
+        return f"${self._view.cost_microdollars(time.time_ns() // 1_000_000) / PPM:.4f}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

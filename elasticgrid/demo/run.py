@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import shutil
+import signal
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import msgspec
+import structlog
 from nats.aio.client import Client
 from rich.console import Console
 from rich.text import Text
@@ -21,7 +24,7 @@ from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.config.grid_file import read_grid
 from elasticgrid.config.job_file import read_job
 from elasticgrid.core import events as ev
-from elasticgrid.core.errors import RunFailed
+from elasticgrid.core.errors import BusUnavailable, NotFound, RunFailed
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.spec import JobSpec
@@ -29,6 +32,7 @@ from elasticgrid.demo.example import example_folder
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.report import DemoResult, judge
 from elasticgrid.demo.view import View
+from elasticgrid.launcher.engines.marked_processes import find_marked, send_signal
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
 from elasticgrid.log.export import export_archive
 from elasticgrid.log.port import Scope
@@ -37,12 +41,15 @@ from elasticgrid.review.timeline import TimelineFilter, timeline
 from elasticgrid.review.verify import verify_archive
 from elasticgrid.runtime.control_plane import ControlPlane
 
+_log = structlog.get_logger("demo")
+
 TENANT = "default"
 #: Agents of a demonstration whose control plane was killed end by themselves.
 ORPHAN_TIMEOUT_S = 15.0
 #: The job takes about a minute; after this it is given up.
 TIMEOUT_S = 240.0
-CANCEL_S = 30.0
+#: How long the job of a demonstration that ends early gets to end by itself before it is killed.
+CANCEL_S = 10.0
 REFRESH_S = 0.25
 
 
@@ -52,6 +59,8 @@ async def run_demo(
     *,
     nats_server: str | None = None,
     bus: BusAddress | None = None,
+    node_credentials: str = "",
+    example: Path | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> DemoResult:
     """Run it and return its result.
@@ -61,16 +70,21 @@ async def run_demo(
         console: where progress and the timeline go.
         nats_server: another nats-server binary than the installed one.
         bus: a bus that runs already.
+        node_credentials: with `bus`, the credential file that agents get.
+        example: a folder with a `job.yaml` and a `grid.yaml` to show instead of the example's.
         timeout_s: how long the job may take.
 
     Raises:
-        RunFailed: the job did not end in time.
+        InvalidInput, NotFound: the files of `example` are wrong or not there.
+        RunFailed: the job was refused, or did not end in time.
         ServerStartFailed, BusUnavailable: there is no bus.
     """
     began = time.monotonic()
-    example = example_folder()
     folder = data_dir / "example"
-    shutil.copytree(example, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    source = example if example is not None else example_folder()
+    if not source.is_dir():
+        raise NotFound("there is no such folder", where=str(source))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     spec = read_job(folder / "job.yaml", submitted_ms=time.time_ns() // 1_000_000)
     archive = data_dir / "demo.egz"
     plane = ControlPlane(
@@ -78,17 +92,22 @@ async def run_demo(
         read_grid(folder / "grid.yaml"),
         nats_server=nats_server,
         bus=bus,
+        node_credentials=node_credentials,
         orphan_timeout_s=ORPHAN_TIMEOUT_S,
     )
-    async with plane:
-        key = (TENANT, await _submit(plane, spec))
-        view = View(key)
-        with Progress(console, view, _steps_of(spec)) as progress:
-            progress.note(f"the bus and the gateway run ({plane.url}), job {key[1]} is submitted")
-            await _watch(plane, view, progress, timeout_s)
-        await export_archive(
-            plane.log, plane.client, archive, created_ms=time.time_ns() // 1_000_000, with_samples=True
-        )
+    try:
+        async with plane:
+            key = (TENANT, await _submit(plane, spec))
+            view = View(key)
+            with Progress(console, view, _steps_of(spec)) as progress:
+                progress.note(f"the bus and the gateway run ({plane.url})")
+                progress.note(f"job {key[1]} is submitted")
+                await _watch(plane, view, progress, timeout_s)
+            await export_archive(
+                plane.log, plane.client, archive, created_ms=time.time_ns() // 1_000_000, with_samples=True
+            )
+    finally:
+        _kill_remains(plane.data_dir)
     _print_timeline(console, archive, key)
     report = verify_archive(archive)
     summary = summarise(ArchivedEvents(archive), ArchivedSamples(archive), job=key)
@@ -120,15 +139,24 @@ async def _submit(plane: ControlPlane, spec: JobSpec) -> str:
 
 
 async def _cancel(plane: ControlPlane, key: JobKey) -> None:
-    """End the job and wait until nothing of it runs."""
+    """End the job and wait until nothing of it runs, but not for long."""
     headers = {"X-API-Key": plane.key_file.read_text().strip()}
-    async with httpx.AsyncClient(base_url=plane.url, headers=headers, timeout=30.0, trust_env=False) as http:
-        await http.delete(f"/v1/jobs/{key[1]}", params={"reason": "the demonstration was interrupted"})
-    with contextlib.suppress(TimeoutError):
+    try:
         async with asyncio.timeout(CANCEL_S):
+            async with httpx.AsyncClient(base_url=plane.url, headers=headers, trust_env=False) as http:
+                await http.delete(f"/v1/jobs/{key[1]}", params={"reason": "the demonstration was ended"})
             async for recorded in plane.log.follow(scope=Scope(*key)):
                 if isinstance(recorded.event, ev.Event) and isinstance(recorded.event.data, ev.OutcomeDecided):
                     return
+    except (TimeoutError, httpx.HTTPError, BusUnavailable) as error:
+        _log.warning("the job did not end by itself", job=key[1], error=str(error))
+
+
+def _kill_remains(data_dir: Path) -> None:
+    """Kill what still runs of any launch; after a job that ended well there is nothing."""
+    launches = data_dir / "launches"
+    for launch in os.listdir(launches) if launches.is_dir() else ():
+        send_signal(find_marked(launch), launch, signal.SIGKILL)
 
 
 async def _watch(plane: ControlPlane, view: View, progress: Progress, timeout_s: float) -> None:
@@ -151,7 +179,7 @@ async def _watch(plane: ControlPlane, view: View, progress: Progress, timeout_s:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         state = view.job
-        if state is not None and not state.terminal:
+        if (state is None or not state.terminal) and not tasks[-1].done():
             progress.note("ending the job ...")
             await _cancel(plane, view.key)
 
@@ -166,22 +194,19 @@ async def _follow_events(plane: ControlPlane, view: View, progress: Progress) ->
         if view.last_change != shown[0]:
             progress.note(f"decided: {view.last_change}")
         if state.round != shown[1]:
-            progress.note(_world_text(state))
+            progress.note(_world_text(state, view.places()))
         shown = (view.last_change, state.round)
         if state.terminal:
             progress.update()
-            progress.note(f"the job is {state.phase}")
+            reason = f": {state.ending_reason}" if state.ending_reason else ""
+            progress.note(f"the job is {state.phase}{reason}")
             return
 
 
-def _world_text(state: JobState) -> str:
-    where: dict[str, int] = {}
-    for node in state.member_nodes:
-        provider = state.nodes[node].provider
-        where[provider] = where.get(provider, 0) + 1
-    places = ", ".join(f"{count} on {provider}" for provider, count in where.items())
+def _world_text(state: JobState, places: dict[str, int]) -> str:
+    where = ", ".join(f"{count} on {provider}" for provider, count in places.items())
     begin = f"from step {state.checkpoint.step}" if state.checkpoint is not None else "from nothing"
-    return f"round {state.round}: {len(state.members)} nodes ({places}), {begin}"
+    return f"round {state.round}: {len(state.members)} nodes ({where}), {begin}"
 
 
 async def _follow_samples(client: Client, view: View) -> None:
@@ -211,6 +236,18 @@ def _shown(archive: Path, key: JobKey) -> Iterator[ev.Recorded]:
 
 
 def _print_timeline(console: Console, archive: Path, key: JobKey) -> None:
-    console.print(Text("\nThe timeline, without holds, first steps and checkpoints:"))
+    """What happened, one line each: seconds since the submission, sequence, event, and what it says."""
+    console.print(Text("\nThe timeline, without holds, first steps and checkpoints:\n"))
+    began_ms: int | None = None
     for line in timeline(_shown(archive, key), TimelineFilter()):
-        console.print(Text(line.text()), soft_wrap=True)
+        began_ms = line.time_ms if began_ms is None else began_ms
+        arrow = f"{line.before} -> {line.after}" if line.before else line.after
+        node = line.node if line.node and line.node not in arrow + line.reason else ""
+        reason = f"({line.reason})" if line.reason else ""
+        said = " ".join(filter(None, (node, arrow, reason)))
+        when = f"{(line.time_ms - began_ms) / 1000:7.2f} s {'#' + str(line.sequence):>4}  "
+        what = f"{line.what:<21} "
+        if console.is_terminal:
+            beside = console.width - len(when + what)
+            said = textwrap.indent(textwrap.fill(said, max(beside, 20)), " " * len(when + what)).lstrip()
+        console.print(Text.assemble((when, "dim"), what, said), soft_wrap=True)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
-from elasticgrid.core.job import JobState, cost_microdollars
+from elasticgrid.core.job import GONE, JobState, cost_microdollars
 from elasticgrid.core.samples import decode_batch
+
+#: How much each step moves the loss that is shown.
+_SMOOTHING: Final = 0.1
 
 
 class View:
-    """The job as it is now, in the few numbers that matter to a watcher."""
+    """The job as it is now, in the few numbers that matter to a watcher.
+
+    Attributes:
+        loss: the training loss, smoothed over some ten steps; NaN before the first.
+        step: the last step that was reported.
+        last_decision, last_change: what was decided about the size last, and the last decision that changed it.
+    """
 
     def __init__(self, key: JobKey) -> None:
         self.key = key
@@ -38,10 +48,15 @@ class View:
         if isinstance(event, ev.UnknownEvent) or (event.tenant, event.job) != self.key:
             return
         if isinstance(event.data, ev.ScaleDecided):
-            arrow = "" if event.data.action == "hold" else f"{event.data.current_nodes} -> {event.data.target_nodes} "
-            self.last_decision = f"{event.data.action} {arrow}[{event.data.rule}] {event.data.reason}"
-            if event.data.action != "hold":
-                self.last_change = self.last_decision
+            scale = event.data
+            if scale.action == "hold":
+                self.last_decision = f"hold [{scale.rule}] {scale.reason}"
+            else:
+                # Most reasons end with the sizes; said once is enough.
+                reason = scale.reason.removesuffix(f"; {scale.current_nodes} -> {scale.target_nodes}")
+                what = "grow" if scale.action == "up" else "shrink"
+                self.last_change = f"{what} {scale.current_nodes} -> {scale.target_nodes} [{scale.rule}] {reason}"
+                self.last_decision = self.last_change
 
     def see_samples(self, sequence: int, server_ms: int, data: bytes) -> None:
         """Take in one message of the job's samples."""
@@ -51,13 +66,34 @@ class View:
             return
         last = batch.samples[-1]
         self.step = max(self.step, last.step)
-        if batch.rank == 0 and math.isfinite(last.loss):
-            self.loss = last.loss
+        for sample in batch.samples:
+            if batch.rank == 0 and math.isfinite(sample.loss):
+                known = sample.loss if math.isnan(self.loss) else self.loss
+                self.loss = known + _SMOOTHING * (sample.loss - known)
 
     @property
     def signals(self) -> ev.Signals:
         """The window's signals."""
         return self._evidence.signals(self.key)
+
+    def places(self) -> dict[str, int]:
+        """Where the world's nodes are: how many on each provider."""
+        counted: dict[str, int] = {}
+        state = self.job
+        if state is not None:
+            for node in state.member_nodes:
+                provider = state.nodes[node].provider
+                counted[provider] = counted.get(provider, 0) + 1
+        return counted
+
+    @property
+    def price_microdollars_per_hour(self) -> int:
+        """What all nodes that are charged now cost in an hour."""
+        state = self.job
+        if state is None:
+            return 0
+        charged = [node for node in state.nodes.values() if node.charged_from_ms and node.status not in GONE]
+        return sum(state.launches[node.assignment].price_microdollars_per_hour for node in charged)
 
     def cost_microdollars(self, now_ms: int) -> int:
         """What the job has cost so far."""

@@ -17,8 +17,10 @@ from elasticgrid.core.errors import ElasticGridError
 from elasticgrid.gateway.auth import KEY_HEADER
 from elasticgrid.gateway.bodies import MAX_BODY_BYTES
 from elasticgrid.gateway.event_routes import EVENT_ROUTES
+from elasticgrid.gateway.export_routes import EXPORT_ROUTES
 from elasticgrid.gateway.grid_routes import GRID_ROUTES, OPEN_ROUTES
 from elasticgrid.gateway.job_routes import JOB_ROUTES
+from elasticgrid.gateway.log_routes import LOG_ROUTES
 from elasticgrid.gateway.openapi_document import completed, encode
 from elasticgrid.gateway.problems import answer_problem
 from elasticgrid.gateway.service import GatewayService
@@ -49,7 +51,11 @@ def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
 
     return Litestar(
         route_handlers=[
-            Router("/v1", route_handlers=[*JOB_ROUTES, *EVENT_ROUTES, *GRID_ROUTES], guards=[require_key]),
+            Router(
+                "/v1",
+                route_handlers=[*JOB_ROUTES, *LOG_ROUTES, *EVENT_ROUTES, *EXPORT_ROUTES, *GRID_ROUTES],
+                guards=[require_key],
+            ),
             Router("/v1", route_handlers=OPEN_ROUTES),
         ],
         dependencies={"gateway": Provide(provide_gateway)},

@@ -7,7 +7,7 @@ import hashlib
 from typing import Final
 
 from elasticgrid.core.errors import InvalidInput
-from elasticgrid.core.names import GRID_TENANT, is_name
+from elasticgrid.core.names import is_name, is_record
 
 MAX_KEY_LENGTH: Final = 200
 
@@ -16,14 +16,16 @@ _NAME_LENGTH: Final = 63 - 1 - _SUFFIX_LENGTH
 
 
 def require_tenant(tenant: str) -> None:
-    """Refuse what cannot be a tenant of jobs.
+    """Refuse what cannot be a tenant of jobs that run.
 
     Raises:
-        InvalidInput: it is no name, or the grid's own.
+        InvalidInput: it is no name, or one of the grid's own: what begins with `_` is only looked at.
     """
-    if not is_name(tenant) or tenant == GRID_TENANT:
+    if not is_name(tenant) or is_record(tenant):
         raise InvalidInput(
-            "this is no tenant", where="tenant", hint="lower-case letters, digits, - and _; at most 63 of them"
+            "this is no tenant that jobs can run for",
+            where="tenant",
+            hint="lower-case letters, digits, - and _, not _ at the beginning; at most 63 of them",
         )
 
 

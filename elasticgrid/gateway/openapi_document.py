@@ -18,7 +18,9 @@ from elasticgrid.core.spec import JobSpec
 from elasticgrid.gateway.bodies import ReasonRequest, ResizeRequest
 from elasticgrid.gateway.grid_routes import Health, ProviderList, Version
 from elasticgrid.gateway.job_routes import Submission
+from elasticgrid.gateway.log_routes import LogPage
 from elasticgrid.gateway.problems import PROBLEM_JSON, Problem
+from elasticgrid.log.importing import Imported
 from elasticgrid.projections.results import CostReport, DecisionPage, EventPage, JobDetail, JobPage
 
 #: The document's path in the folder of schemas.
@@ -34,6 +36,8 @@ _VALUES: Final = (
     JobDetail,
     DecisionPage,
     EventPage,
+    LogPage,
+    Imported,
     ProviderList,
     CostReport,
     Health,

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import stamina
 import structlog
+from nats.aio.client import Client
 
 from elasticgrid.clock import Clock, SystemClock
 from elasticgrid.core import events as ev
@@ -67,6 +68,7 @@ class GatewayService:
         feed: events as they come.
         key: who may ask.
         key_file: where its holder finds it.
+        bus: the connection that the log and the samples are on; None for a log that is on no bus.
     """
 
     def __init__(
@@ -79,15 +81,27 @@ class GatewayService:
         key: AdminKey,
         key_file: Path,
         clock: Clock,
+        bus: Client | None = None,
     ) -> None:
         self.views = views
         self.feed = feed
         self.key = key
         self.key_file = key_file
+        self.bus = bus
         self._log = log
         self._projector = projector
         self._clock = clock
         self._submitting = asyncio.Lock()
+
+    @property
+    def event_log(self) -> EventLog:
+        """The grid's log."""
+        return self._log
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of the gateway's files."""
+        return self.key_file.parent
 
     def now_ms(self) -> int:
         """The gateway's clock, Unix milliseconds."""
@@ -377,6 +391,7 @@ async def open_gateway(
     providers: Iterable[ProviderSpec] | None = None,
     clock: Clock | None = None,
     heartbeat_s: float = 15.0,
+    bus: Client | None = None,
 ) -> AsyncIterator[GatewayService]:
     """The gateway's service while the block runs.
 
@@ -386,6 +401,7 @@ async def open_gateway(
         providers: what the configuration has, declared before the block begins; None leaves the fleet as it is.
         clock: for the times of requests.
         heartbeat_s: of event streams.
+        bus: the connection that the log is on, where it is on one.
 
     Raises:
         InvalidInput: the key file is wrong.
@@ -404,6 +420,7 @@ async def open_gateway(
                 key=key,
                 key_file=data_dir / ADMIN_KEY_FILE,
                 clock=clock if clock is not None else SystemClock(),
+                bus=bus,
             )
             await projector.wait_for(await event_log.last_sequence(FLEET_SCOPE), timeout_s=_CATCH_UP_S)
             if providers is not None:

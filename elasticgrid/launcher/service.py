@@ -19,6 +19,7 @@ from nats.aio.client import Client
 from elasticgrid.clock import Clock
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.launching import launch_actions
+from elasticgrid.core.names import is_record
 from elasticgrid.launcher.attempt import Attempt, Means
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.engines import register_engines
@@ -210,7 +211,7 @@ class Launcher:
 
     def _act_on(self, key: JobKey) -> None:
         state = self._grid.job(key)
-        if state is None:
+        if state is None or is_record(state.tenant):
             return
         attempts = self._attempts.setdefault(key, {})
         actions = {action.launch.id: action for action in launch_actions(state, self._grid.now_ms)}

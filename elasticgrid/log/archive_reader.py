@@ -140,7 +140,7 @@ class _Reader:
             yield MissingRecords(self._number, None, self._lost_offset, self._lost_why)
 
     def _next_event(self, line: bytes) -> Recorded | None:
-        """The plain case, quickly: an event that follows. None for anything else, of which `_record` tells what it is."""
+        """The plain case, quickly: an event that follows. None for anything else, which is left to `_record`."""
         if not self._certain or self._ended or line[CHAIN_BYTES : CHAIN_BYTES + 3] != b" E ":
             return None
         body = line[CHAIN_BYTES + 1 :]

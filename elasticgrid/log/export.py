@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from nats.aio.client import Client
@@ -11,11 +13,15 @@ from nats.aio.client import Client
 from elasticgrid.bus.api import last_message, stream_info
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
+from elasticgrid.core.errors import InvalidInput
 from elasticgrid.log.archive_format import ArchiveFilters, SampleMessage, SampleRange
 from elasticgrid.log.archive_writer import ArchiveWriter
 from elasticgrid.log.port import EventLog, Scope
 
 OnProgress = Callable[[int], None]
+
+#: So many records are written before others get their turn: a log in memory never waits by itself.
+_TURN: Final = 500
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -29,7 +35,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 async def export_archive(
     log: EventLog,
-    client: Client,
+    client: Client | None,
     path: Path,
     *,
     created_ms: int,
@@ -41,18 +47,35 @@ async def export_archive(
 
     What is appended while it is being written is not in it. `on_progress` is told the sequence reached.
 
+    Args:
+        log: the events.
+        client: a connection to the bus that keeps the samples; None where there is none.
+        path: the file.
+        created_ms: the time to note, Unix milliseconds.
+        filters: which part of the log.
+        with_samples: also the step samples that have not aged out.
+        on_progress: told now and then.
+
     Raises:
+        InvalidInput: samples are wanted, and there is no bus that keeps any.
         BusUnavailable, LogError: the streams cannot be read; no archive is left then.
     """
-    held = await held_samples(client, filters) if with_samples else None
+    held = None
+    if with_samples:
+        if client is None:
+            raise InvalidInput("this log keeps no step samples", hint="export it without them")
+        held = await held_samples(client, filters)
     through = await log.last_sequence()
     with ArchiveWriter(path, created_ms=created_ms, filters=filters, samples=held) as writer:
         async for recorded in log.read(through=through, scope=Scope(filters.tenant, filters.job)):
             if _in_time(recorded.recorded_ms, filters):
                 writer.add_event(recorded)
+            if recorded.sequence % _TURN == 0:
+                await asyncio.sleep(0)
             if on_progress is not None:
                 on_progress(recorded.sequence)
         if held is not None:
+            assert client is not None
             async for message in read_samples(client, held, filters):
                 if _in_time(message.time_ms, filters):
                     writer.add_samples(message)

@@ -31,6 +31,9 @@ from elasticgrid.log.mirror_file import (
 from elasticgrid.log.mirror_record import CHAIN_START, LogRecord, next_chain
 
 READ_BATCH: Final = 1_000
+#: Rows of one statement. A statement takes the interpreter's lock once, and one that steps through rows takes it again
+#: for every row, which beside a busy reader is what takes the time.
+_STATEMENT_ROWS: Final = 500
 _SELECT: Final = "SELECT sequence, recorded_ms, subject, data, is_event, chain FROM records"
 
 
@@ -252,7 +255,7 @@ class Mirror:
             self._connection = await open_for_writing(self.path)
             self._last, self._chain = 0, CHAIN_START
 
-    async def _rows(self, query: str, parameters: Sequence[object]) -> list[Any]:
+    async def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
         with sqlite_errors(self.path):
             return list(await self._connection.execute_fetchall(query, parameters))
 
@@ -264,18 +267,28 @@ class Mirror:
                 raise LogError(f"record {record.sequence} does not follow record {last}", where=str(self.path))
             chain, last = next_chain(chain, record), record.sequence
             rows.append((last, record.recorded_ms, record.subject, record.data, record.is_event, chain))
-        with sqlite_errors(self.path):
+        if len(rows) <= _STATEMENT_ROWS:
+            await self._insert(rows)
+        else:
+            await self._rows("BEGIN IMMEDIATE")
             try:
-                await self._connection.execute("BEGIN IMMEDIATE")
-                await self._connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", rows)
-                await self._connection.execute("COMMIT")
+                for first in range(0, len(rows), _STATEMENT_ROWS):
+                    await self._insert(rows[first : first + _STATEMENT_ROWS])
+                await self._rows("COMMIT")
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     await self._connection.rollback()
                 raise
         self._chain, self._last = chain, last
 
+    async def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
+        places = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
+        # Only places for parameters are put into the statement.
+        await self._rows(f"INSERT INTO records VALUES {places}", [value for row in rows for value in row])  # noqa: S608
+
     async def _compare(self, records: Sequence[LogRecord], after: int | None, through: int) -> list[Difference]:
+        if len(records) <= _STATEMENT_ROWS and await self._holds(records, after, through):
+            return []
         if after is not None:
             query, parameters = f"{_SELECT} WHERE sequence > ? AND sequence <= ? ORDER BY sequence", [after, through]
         else:
@@ -284,8 +297,6 @@ class Mirror:
             parameters = [record.sequence for record in records]
         rows = await self._rows(query, parameters)
         mirrored = [_record(row) for row in rows]
-        if mirrored == list(records):
-            return []
         in_mirror = {record.sequence: record for record in mirrored}
         in_stream = {record.sequence: record for record in records}
         differences = []
@@ -301,6 +312,22 @@ class Mirror:
                 if not damaged:
                     break
         return differences
+
+    async def _holds(self, records: Sequence[LogRecord], after: int | None, through: int) -> bool:
+        """Whether the mirror has exactly these records, and in the range after `after` no other event."""
+        if not records:
+            return False
+        places = ", ".join(["(?, ?, ?, ?)"] * len(records))
+        content = [value for each in records for value in (each.sequence, each.recorded_ms, each.subject, each.data)]
+        alike = (  # Only places for parameters are put into it.
+            f"SELECT count(*) FROM (VALUES {places}) AS given"  # noqa: S608
+            " CROSS JOIN records AS kept ON kept.sequence = given.column1"
+            " AND kept.recorded_ms = given.column2 AND kept.subject = given.column3 AND kept.data = given.column4"
+        )
+        events = "SELECT count(*) FROM records WHERE sequence > ? AND sequence <= ? AND is_event"
+        found = await self._rows(f"SELECT ({alike}), ({events})", [*content, after or 0, through])
+        equal, in_range = found[0]
+        return bool(equal == len(records) and (after is None or in_range <= sum(each.is_event for each in records)))
 
     async def _proves(self, stream: LogRecord) -> bool:
         """Whether the chain says that this record is what was once written here, whatever is read here now."""

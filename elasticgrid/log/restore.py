@@ -132,9 +132,9 @@ async def restore(client: Client, source: Source, *, on_progress: OnProgress | N
     return await _prove(client, source, last, on_progress, whole=True)
 
 
-async def append_all(client: Client, source: Source, *, on_progress: OnProgress | None = None) -> int:
-    """The first half of `restore`, into an empty stream; returns the last sequence."""
-    return await _append_after(client, source, 0, on_progress)
+async def append_all(client: Client, source: Source, *, after: int = 0, on_progress: OnProgress | None = None) -> int:
+    """The first half of `restore`, into a stream that ends at `after`; returns the last sequence."""
+    return await _append_after(client, source, after, on_progress)
 
 
 async def prove(client: Client, source: Source, *, on_progress: OnProgress | None = None) -> Restored:

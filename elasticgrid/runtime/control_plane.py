@@ -15,10 +15,11 @@ from elasticgrid.bus.connect import BusAddress, connect, disconnect
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.streams import ensure_streams
 from elasticgrid.core.spec import ProviderSpec
-from elasticgrid.log.jetstream import JetStreamLog
+from elasticgrid.log.port import EventLog
 from elasticgrid.runtime import services
 
 GATEWAY_FILE = "gateway.json"
+MIRROR_FILE = "mirror.sqlite"
 
 
 class GatewayFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class ControlPlane:
         self._client: Client | None = None
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
+        self._log: EventLog | None = None
         self._gateway: services.OpenGateway | None = None
 
     @property
@@ -83,9 +85,10 @@ class ControlPlane:
         return self._gateway.service.key_file
 
     @property
-    def log(self) -> JetStreamLog:
+    def log(self) -> EventLog:
         """The event log."""
-        return JetStreamLog(self.client)
+        assert self._log is not None
+        return self._log
 
     async def __aenter__(self) -> Self:
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -107,8 +110,12 @@ class ControlPlane:
         self._client = await connect(address, name="control-plane")
         self._stack.push_async_callback(disconnect, self._client)
         await ensure_streams(self._client)
+        event_log = await self._stack.enter_async_context(
+            services.trusted_log(self._client, self.data_dir / MIRROR_FILE)
+        )
+        self._log = event_log
         self._gateway = await self._stack.enter_async_context(
-            services.gateway(self._client, self.data_dir, self._providers, self._http)
+            services.gateway(self._client, event_log, self.data_dir, self._providers, self._http)
         )
         where = self.data_dir / GATEWAY_FILE
         where.write_bytes(msgspec.json.encode(GatewayFile(url=self.url, key_file=str(self.key_file))))
@@ -116,8 +123,8 @@ class ControlPlane:
         launching = services.launcher_config(node, self.data_dir, self._orphan_timeout_s)
         self._stack.push_async_callback(self._end_tasks)
         self._tasks = [
-            asyncio.create_task(services.run_decider(self._client), name="decider"),
-            asyncio.create_task(services.run_launcher(self._client, launching), name="launcher"),
+            asyncio.create_task(services.run_decider(self._client, event_log, self.data_dir), name="decider"),
+            asyncio.create_task(services.run_launcher(self._client, event_log, launching), name="launcher"),
             asyncio.create_task(self._gateway.http.wait(), name="gateway"),
         ]
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 import structlog
@@ -19,19 +18,25 @@ from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.clock import SystemClock
 from elasticgrid.core.errors import BusUnavailable
 from elasticgrid.core.spec import ProviderSpec
+from elasticgrid.decider import snapshot
 from elasticgrid.decider.service import Decider
 from elasticgrid.gateway.server import RunningGateway
 from elasticgrid.gateway.server import serve_gateway as listen
 from elasticgrid.gateway.service import GatewayService, open_gateway
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.service import Launcher
-from elasticgrid.log.jetstream import JetStreamLog
+from elasticgrid.log.mirror import Mirror
+from elasticgrid.log.mirrored import MirroredLog, mirrored_log
+from elasticgrid.log.port import EventLog
 
 log = structlog.get_logger("services")
 
 #: Nodes of the one provider there is when no grid file names any: this machine.
 DEFAULT_LOCAL_NODES = 8
 BUS_WAIT_S = 1.0
+#: A snapshot is made when so many events came since the last one.
+SNAPSHOT_EVENTS = 20_000
+SNAPSHOT_EVERY_S = 30.0
 
 
 def default_providers() -> tuple[ProviderSpec, ...]:
@@ -57,19 +62,55 @@ async def bus(address: BusAddress, name: str) -> AsyncIterator[Client]:
         await disconnect(client)
 
 
-async def run_decider(client: Client) -> NoReturn:
-    """Decide until cancelled."""
+@asynccontextmanager
+async def trusted_log(client: Client, mirror_file: Path) -> AsyncIterator[MirroredLog]:
+    """The event log with its mirror, compared before it is used and, event by event, while it is.
+
+    Raises:
+        LogDiverged: stream and mirror differ; nothing may be appended until one is restored.
+    """
+    mirror = await Mirror.open(mirror_file)
+    try:
+        event_log = mirrored_log(client, mirror)
+        found = await event_log.verify()
+        log.info("the log is what the mirror says", last=found.stream_last, compared=found.compared)
+        full = asyncio.create_task(event_log.verify(full=True), name="verify-log")
+        try:
+            yield event_log
+        finally:
+            full.cancel()
+            await asyncio.gather(full, return_exceptions=True)
+    finally:
+        await mirror.close()
+
+
+async def run_decider(client: Client, event_log: MirroredLog, data_dir: Path) -> None:
+    """Decide until cancelled, beginning from the last snapshot."""
 
     def open_samples(*, after: int) -> Follower:
         return Follower(client, SAMPLES_STREAM, f"{SAMPLES_ROOT}.>", after=after, lossy=True)
 
-    await Decider(JetStreamLog(client), open_samples, SystemClock()).run()
-    raise AssertionError("the decider only ends by raising")
+    path = data_dir / snapshot.FILE_NAME
+    grid = await snapshot.load(path, event_log.mirror)
+    decider = Decider(event_log, open_samples, SystemClock(), grid=grid)
+
+    async def keep_snapshots() -> None:
+        saved = decider.grid.events
+        while True:
+            await asyncio.sleep(SNAPSHOT_EVERY_S)
+            if decider.grid.events - saved >= SNAPSHOT_EVENTS and await snapshot.save(
+                path, decider.grid, event_log.mirror
+            ):
+                saved = decider.grid.events
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(keep_snapshots(), name="snapshots")
+        tasks.create_task(decider.run(), name="decider")
 
 
-async def run_launcher(client: Client, config: LauncherConfig) -> None:
+async def run_launcher(client: Client, event_log: EventLog, config: LauncherConfig) -> None:
     """Launch, watch and stop until cancelled."""
-    await Launcher(JetStreamLog(client), client, SystemClock(), config).run()
+    await Launcher(event_log, client, SystemClock(), config).run()
 
 
 class OpenGateway(msgspec.Struct, frozen=True):
@@ -81,11 +122,15 @@ class OpenGateway(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def gateway(
-    client: Client, data_dir: Path, providers: tuple[ProviderSpec, ...] | None, http: tuple[str, int]
+    client: Client,
+    event_log: EventLog,
+    data_dir: Path,
+    providers: tuple[ProviderSpec, ...] | None,
+    http: tuple[str, int],
 ) -> AsyncIterator[OpenGateway]:
     """A gateway that listens until the block ends."""
     async with (
-        open_gateway(JetStreamLog(client), data_dir=data_dir, providers=providers) as service,
+        open_gateway(event_log, data_dir=data_dir, providers=providers, bus=client) as service,
         await listen(service, host=http[0], port=http[1]) as running,
     ):
         yield OpenGateway(service, running)
@@ -101,16 +146,17 @@ def launcher_config(node: BusAddress, data_dir: Path, orphan_timeout_s: float | 
     )
 
 
-async def serve_decider(address: BusAddress) -> int:
+async def serve_decider(address: BusAddress, data_dir: Path) -> int:
     """The decider as a process of its own."""
-    async with bus(address, "decider") as client:
-        await run_decider(client)
+    async with bus(address, "decider") as client, trusted_log(client, data_dir / "decider.mirror") as event_log:
+        await run_decider(client, event_log, data_dir)
+    return 0
 
 
 async def serve_launcher(address: BusAddress, node: BusAddress, data_dir: Path) -> int:
     """The launcher as a process of its own."""
-    async with bus(address, "launcher") as client:
-        await run_launcher(client, launcher_config(node, data_dir, None))
+    async with bus(address, "launcher") as client, trusted_log(client, data_dir / "launcher.mirror") as event_log:
+        await run_launcher(client, event_log, launcher_config(node, data_dir, None))
     return 0
 
 
@@ -118,6 +164,10 @@ async def serve_gateway(
     address: BusAddress, data_dir: Path, providers: tuple[ProviderSpec, ...] | None, http: tuple[str, int]
 ) -> int:
     """The gateway as a process of its own."""
-    async with bus(address, "gateway") as client, gateway(client, data_dir, providers, http) as opened:
+    async with (
+        bus(address, "gateway") as client,
+        trusted_log(client, data_dir / "gateway.mirror") as event_log,
+        gateway(client, event_log, data_dir, providers, http) as opened,
+    ):
         await opened.http.wait()
     return 0

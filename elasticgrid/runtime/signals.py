@@ -9,10 +9,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 
-def run_until_signalled(main: Coroutine[Any, Any, int]) -> int:
-    """Run `main` and return its exit code; SIGINT and SIGTERM cancel it, so that it cleans up, and give 130 and 0."""
+def run_until_signalled(main: Coroutine[Any, Any, int], *, terminated: int = 0) -> int:
+    """Run `main` and return its exit code; the first SIGINT or SIGTERM cancels it, so that it cleans up.
+
+    The exit code is 130 then after SIGINT, and `terminated` after SIGTERM: 0 for a service, which is ended in no other
+    way. A second signal cancels the cleaning up, too.
+    """
 
     async def runner() -> int:
         received: list[signal.Signals] = []
@@ -27,6 +32,6 @@ def run_until_signalled(main: Coroutine[Any, Any, int]) -> int:
             loop.add_signal_handler(number, stop, number)
         with contextlib.suppress(asyncio.CancelledError):
             return await task
-        return INTERRUPTED if signal.SIGINT in received else 0
+        return INTERRUPTED if signal.SIGINT in received else terminated
 
     return asyncio.run(runner())

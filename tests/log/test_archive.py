@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from elasticgrid.core.errors import ArchiveDamaged, InvalidInput, NotAllowed, NotFound
 from elasticgrid.core.events import (
     Event,
+    EventData,
     JobSubmitted,
     LaunchFailed,
     NodeLeft,
@@ -149,9 +150,8 @@ def test_an_archive_that_was_not_finished_leaves_what_was_there(tmp_path: Path) 
     path = tmp_path / "run.egz"
     write(path, events=3)
     before = path.read_bytes()
-    with pytest.raises(RuntimeError), ArchiveWriter(path, created_ms=0) as writer:
-        writer.add_event(left(1))
-        raise RuntimeError("the bus went away")
+    with pytest.raises(InvalidInput), ArchiveWriter(path, created_ms=0) as writer:
+        writer.add_event(left(0))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -208,7 +208,7 @@ def test_no_credential_is_ever_in_an_archive(tmp_path: Path) -> None:
         command=("python", "train.py", "--api-key", "sesame-open", "--token=sesame-shut", "--lr", "0.1"),
         env=SECRETS | PLAIN,
     )
-    datas = [
+    datas: list[EventData] = [
         JobSubmitted(spec=spec, idempotency_key="submit-once"),
         ProviderDeclared(provider=ProviderSpec(name="p", max_nodes=1, params={"secret_key": "s3cr3t", "zone": "a"})),
         LaunchFailed(attempt="a", failure="auth", text="refused Authorization: Bearer abcdefghijklmnop1234"),
@@ -224,7 +224,7 @@ def test_no_credential_is_ever_in_an_archive(tmp_path: Path) -> None:
     for secret in (*SECRETS.values(), "sesame-open", "sesame-shut", "s3cr3t", "abcdefghijklmnop1234", "hunter22"):
         assert secret not in text
         assert msgspec.json.encode(secret).decode()[1:-1] not in text
-    submitted, declared, failed, footer = list(read_archive(path))[1:]
+    _, submitted, *_, footer = read_archive(path)
     assert isinstance(submitted, Recorded)
     assert isinstance(submitted.event, Event)
     assert isinstance(submitted.event.data, JobSubmitted)

@@ -31,6 +31,26 @@ def tamper(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
+def damaged(path: Path, damage: str) -> bytes:
+    """Damage the file and return what it holds now."""
+    data = bytearray(path.read_bytes())
+    match damage:
+        case "garbage":
+            data[:] = bytes(range(256)) * (len(data) // 256)
+        case "cut":
+            del data[2_000:]
+        case "header":
+            data[:16] = b"x" * 16
+        case "text":
+            data[:] = b"not a database\n"
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def contents(path: Path) -> bytes:
+    return path.read_bytes()
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "mirror.sqlite"
@@ -145,28 +165,27 @@ async def test_a_second_writer_is_refused_and_a_reader_is_not(mirror: Mirror, pa
 
 
 @pytest.mark.parametrize(
-    ("statements", "unusable"),
+    ("statement", "unusable"),
     [
-        (["PRAGMA user_version = 99"], "other-version"),
-        (["PRAGMA application_id = 1"], "foreign"),
-        (["DROP TABLE records"], "damaged"),
-        (["ALTER TABLE records RENAME COLUMN data TO bytes"], "damaged"),
+        ("PRAGMA user_version = 99", "other-version"),
+        ("PRAGMA application_id = 1", "foreign"),
+        ("DROP TABLE records", "damaged"),
+        ("ALTER TABLE records RENAME COLUMN data TO bytes", "damaged"),
     ],
 )
 async def test_a_file_of_another_version_or_another_kind_is_set_aside_whole(
-    path: Path, statements: list[str], unusable: str
+    path: Path, statement: str, unusable: str
 ) -> None:
     async with await Mirror.open(path) as mirror:
         await mirror.append(some_records(1, 3))
-    for statement in statements:
-        tamper(path, statement)
-    before = path.read_bytes()
+    tamper(path, statement)
+    before = contents(path)
     with pytest.raises(MirrorDamaged):
         await Mirror.open(path, read_only=True)
     async with await Mirror.open(path) as mirror:
         assert mirror.last == 0
         assert mirror.put_aside == [path.with_name(f"mirror.sqlite.{unusable}-1")]
-        assert mirror.put_aside[0].read_bytes() == before
+        assert contents(mirror.put_aside[0]) == before
         await mirror.append(some_records(1, 2))
 
 
@@ -174,23 +193,12 @@ async def test_a_file_of_another_version_or_another_kind_is_set_aside_whole(
 async def test_a_damaged_file_is_set_aside_and_a_new_one_begun(path: Path, damage: str) -> None:
     async with await Mirror.open(path) as mirror:
         await mirror.append(some_records(1, 300))
-    data = bytearray(path.read_bytes())
-    match damage:
-        case "garbage":
-            data[:] = bytes(range(256)) * (len(data) // 256)
-        case "cut":
-            del data[2_000:]
-        case "header":
-            data[:16] = b"x" * 16
-        case "text":
-            data[:] = b"not a database\n"
-    path.write_bytes(data)
     for number in (1, 2):
+        data = damaged(path, damage)
         async with await Mirror.open(path) as mirror:
             assert mirror.last == 0
             assert [file.name for file in mirror.put_aside] == [f"mirror.sqlite.damaged-{number}"]
-        path.write_bytes(data)
-    assert path.with_name("mirror.sqlite.damaged-1").read_bytes() == data
+            assert contents(mirror.put_aside[0]) == data
 
 
 async def test_a_folder_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path) -> None:

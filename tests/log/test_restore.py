@@ -17,6 +17,7 @@ from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.subjects import EVENTS_STREAM, SAMPLES_STREAM, event_subject, sample_subject
 from elasticgrid.core.errors import InvalidInput, LogDiverged, NotAllowed, NotFound
 from elasticgrid.core.events import Recorded, UnknownEvent
+from elasticgrid.core.spec import JobSpec
 from elasticgrid.log.archive import ArchiveFilters, ArchiveWriter
 from elasticgrid.log.codec import encode
 from elasticgrid.log.jetstream import JetStreamLog
@@ -134,14 +135,11 @@ async def test_an_interrupted_restore_is_gone_on_with(bus_client: Client) -> Non
     subject = event_subject("acme", "j1", "node.left")
     records = [LogRecord(n, n, subject, encode(an_event(n))) for n in range(1, 1_801)]
 
-    class Interrupted(Exception):
-        pass
-
     def interrupt(progress: RestoreProgress) -> None:
         if progress.records >= 1_000:
-            raise Interrupted
+            raise InterruptedError
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedError):
         await restore(bus_client, source_of(records), on_progress=interrupt)
     assert await JetStreamLog(bus_client).last_sequence() == 1_000
     assert (await restore(bus_client, source_of(records))).last_sequence == 1_800
@@ -172,19 +170,24 @@ async def test_a_stream_that_holds_something_else_is_not_touched(bus_client: Cli
 
 async def test_a_grid_is_restored_from_an_archive_and_its_mirror_follows(tmp_path: Path) -> None:
     grid = SimulatedGrid()
+    grid.submit(JobSpec(name="train", command=("train",), min_nodes=1, max_nodes=2))
+    grid.run()
     events = grid.recorded
+    assert len(events) > 10
     with ArchiveWriter(tmp_path / "log.egz", created_ms=0) as archive:
         for recorded in events:
-            archive.event(recorded)
+            archive.add_event(recorded)
     async with await Mirror.open(tmp_path / "mirror") as mirror:
         await mirror.append([LogRecord(1, 1, "grid.events.acme.j1.node.left", encode(an_event(1)))])
     result = await restore_folder(tmp_path, archive_source(tmp_path / "log.egz"), replaced_mirror=tmp_path / "mirror")
     assert result.kept_mirror == str(tmp_path / "mirror.replaced-1")
-    async with embedded_server(tmp_path) as server, bus_client(server) as client:
-        async with await Mirror.open(tmp_path / "mirror") as mirror:
-            log = mirrored_log(client, mirror)
-            assert await read_all(log) == events
-            assert [record async for record in mirror.read()] == [record_of(recorded) for recorded in events]
+    async with (
+        embedded_server(tmp_path) as server,
+        bus_client(server) as client,
+        await Mirror.open(tmp_path / "mirror") as mirror,
+    ):
+        assert await read_all(mirrored_log(client, mirror)) == events
+        assert [record async for record in mirror.read()] == [record_of(recorded) for recorded in events]
 
 
 async def test_an_archive_of_a_part_of_a_log_is_refused(tmp_path: Path) -> None:
