@@ -115,7 +115,7 @@ class Decider:
         """Decide until cancelled.
 
         Raises:
-            LogError: the log cannot be trusted; nothing more is decided.
+            ExceptionGroup: of LogError when the log cannot be trusted; nothing more is decided.
         """
         try:
             await self._catch_up()

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Coroutine
 from typing import Any
 
+from elasticgrid.core.errors import ElasticGridError
+
 INTERRUPTED = 130
 TERMINATED = 143
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def run_until_signalled(main: Coroutine[Any, Any, int], *, terminated: int = 0) -> int:
@@ -30,8 +37,14 @@ def run_until_signalled(main: Coroutine[Any, Any, int], *, terminated: int = 0) 
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             return await task
+        except asyncio.CancelledError:
+            pass
+        except BaseExceptionGroup as group:
+            # Of what failed together, what was raised on purpose says best what to do.
+            told, _ = group.split(ElasticGridError)
+            raise _first(told if told is not None else group) from group
         return INTERRUPTED if signal.SIGINT in received else terminated
 
     return asyncio.run(runner())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.errors import LogDiverged
 from elasticgrid.core.spec import JobSpec, ProviderSpec, ScalingPolicy
 from elasticgrid.decider.service import Decider
 from elasticgrid.log.memory import MemoryLog
-from elasticgrid.log.port import Scope
+from elasticgrid.log.port import Expectation, Scope
 from elasticgrid.testing.clock import VirtualClock
 from elasticgrid.testing.samples import SampleStream
 
@@ -144,6 +145,24 @@ async def test_garbage_among_the_samples_is_counted_and_stalls_nobody(bench: Ben
         await bench.clock.run_for(2)
     assert len(await bench.decisions()) == 2
     assert decider.stats.refused == {"undecodable": 2}
+
+
+class UntrustedLog(MemoryLog):
+    """A log that was found to differ from its mirror."""
+
+    async def append(self, events: Sequence[ev.Event], *, expect: Expectation | None = None) -> tuple[int, int]:
+        if events[0].actor == "decider":
+            raise LogDiverged("the stream ends before the mirror")
+        return await super().append(events, expect=expect)
+
+
+async def test_a_log_that_cannot_be_trusted_ends_the_decider_with_that_error(bench: Bench) -> None:
+    bench.log = UntrustedLog(bench.clock)
+    await bench.provider()
+    await bench.submit()
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(bench.decider().run(), 5)
+    assert raised.group_contains(LogDiverged)
 
 
 async def test_a_cancelled_job_that_has_nothing_ends_at_once(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -105,7 +107,7 @@ def test_survivors_keep_their_order_when_the_first_rank_leaves() -> None:
     grid.lose_node(key)
     assert ended(grid, key) == "completed"
     worlds_seen = [world for world in data_of(grid, key, ev.WorldDecided) if isinstance(world, ev.WorldDecided)]
-    for before, after in zip(worlds_seen, worlds_seen[1:], strict=False):
+    for before, after in pairwise(worlds_seen):
         after_nodes = [member.node for member in after.members]
         survivors = [member.node for member in before.members if member.node in after_nodes]
         assert after_nodes[: len(survivors)] == survivors
