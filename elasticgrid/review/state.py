@@ -60,11 +60,14 @@ def state_at(
 
 def dump(state: GridState) -> bytes:
     """The state as indented JSON with sorted keys; equal states give equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(state, order="sorted"), indent=2) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(_plain(state), order="sorted"), indent=2) + b"\n"
 
 
 def state_differences(before: GridState, after: GridState) -> tuple[Difference, ...]:
     """Every field in which the second state is not the first, `expected` being the value in the first."""
-    plain_before: dict[str, Any] = msgspec.to_builtins(before, str_keys=True, order="sorted")
-    plain_after: dict[str, Any] = msgspec.to_builtins(after, str_keys=True, order="sorted")
-    return tuple(differences(plain_before, plain_after))
+    return tuple(differences(_plain(before), _plain(after)))
+
+
+def _plain(state: GridState) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
+    return plain

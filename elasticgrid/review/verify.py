@@ -32,7 +32,7 @@ from elasticgrid.review.timeline import story
 #: Lines of a job's story that are kept for the case that it diverges.
 STORY_LINES: Final = 10
 #: Events behind which the fold can look without folding again.
-_MEMORY: Final = 8_192
+_MEMORY: Final = 2_048
 #: Differences of one decision that are told.
 _MAX_DIFFERENCES: Final = 20
 
@@ -79,6 +79,11 @@ def verify_archive(
     path: str | os.PathLike[str], *, salvage: bool = False, on_progress: OnProgress | None = None
 ) -> VerifyReport:
     """Take every decision of an archive again.
+
+    Args:
+        salvage: verify what is left of a damaged archive. Where events are missing, a decision that rests on them
+            differs although it was a true one.
+        on_progress: as in `verify`.
 
     Raises:
         NotFound, ArchiveDamaged: as `read_archive`.

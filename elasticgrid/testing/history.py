@@ -11,19 +11,20 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from elasticgrid.bus.subjects import sample_subject
 from elasticgrid.core import events as ev
-from elasticgrid.core.decider import Reading, decide, decision_events
-from elasticgrid.core.errors import NotFound
+from elasticgrid.core.decider import Reading, decide, decision_events, places_nodes
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.launching import Start, Stop, launch_actions
 from elasticgrid.core.names import FLEET, GRID_TENANT, derived_id
-from elasticgrid.core.samples import MAX_BATCH, SAMPLE_VERSION, SampleBatch, StepSample, encode_batch
+from elasticgrid.core.samples import SampleBatch, encode_batch
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.log.archive_format import SampleMessage
 from elasticgrid.log.codec import encode
-from elasticgrid.testing.history_training import SimulatedNode, SimulatedRound, Workload
+from elasticgrid.testing.history_agents import SimulatedAgents
+from elasticgrid.testing.history_training import SimulatedNode, Workload
 
 HERE: Final = ProviderSpec(name="here", max_nodes=8, price_microdollars_per_hour=1_200_000)
 
@@ -33,8 +34,6 @@ _APPEND_MS = 3
 _LAUNCH_MS = 250
 _BOOT_MS = 20_000
 _JOIN_MS = 2_000
-_FIRST_STEP_MS = 4_000
-_COMMIT_MS = 900
 _STOP_MS = 1_500
 _DETECT_MS = 6_000
 _TICK_MS = 10_000
@@ -67,14 +66,12 @@ class SimulatedGrid:
         self.evidence = EvidenceFold()
         self._on_event = on_event if on_event is not None else self.recorded.append
         self._on_samples = on_samples if on_samples is not None else self.samples.append
-        self._report_ms = report_ms
+        self.agents = SimulatedAgents(self, report_ms)
         self._agenda: list[tuple[int, int, Callable[[], object]]] = []
         self._order = 0
-        self._workloads: dict[JobKey, Workload] = {}
-        self._nodes: dict[tuple[JobKey, str], SimulatedNode] = {}
-        self._rounds: dict[JobKey, SimulatedRound] = {}
         self._woken: set[JobKey] = set()
         self._landing: set[JobKey] = set()
+        self._placing: JobKey | None = None
         self._acted: set[tuple[JobKey, str, str]] = set()
         self._launch_failures: dict[str, list[tuple[ev.FailureClass, str]]] = {}
         for provider in providers:
@@ -86,13 +83,13 @@ class SimulatedGrid:
 
     def declare(self, provider: ProviderSpec) -> None:
         """Add a provider to the grid, or give it new properties."""
-        self._append((GRID_TENANT, FLEET), ev.ProviderDeclared(provider=provider), actor="key:simulated")
+        self.append((GRID_TENANT, FLEET), ev.ProviderDeclared(provider=provider), actor="key:simulated")
 
     def submit(self, spec: JobSpec, workload: Workload | None = None, *, tenant: str = "demo") -> JobKey:
         """Submit a job that trains as `workload` says."""
         key = (tenant, spec.name)
-        self._workloads[key] = workload if workload is not None else Workload()
-        self._append(key, ev.JobSubmitted(spec=spec), actor="key:simulated")
+        self.agents.workloads[key] = workload if workload is not None else Workload()
+        self.append(key, ev.JobSubmitted(spec=spec), actor="key:simulated")
         self._tick(key)
         return key
 
@@ -102,7 +99,7 @@ class SimulatedGrid:
         data: ev.JobCancelRequested | ev.JobPauseRequested | ev.JobResumeRequested | ev.JobResizeRequested,
     ) -> None:
         """Ask for a change of a job."""
-        self._append(key, data, actor="key:simulated")
+        self.append(key, data, actor="key:simulated")
 
     def fail_launches(self, provider: str, failure: ev.FailureClass, text: str, *, times: int = 1) -> None:
         """Let the next launches at a provider fail."""
@@ -114,12 +111,12 @@ class SimulatedGrid:
         Raises:
             NotFound: no such node runs.
         """
-        member = self._running(key).members[-1]
-        node = self._node(key, member)
+        member = self.agents.running(key).members[-1]
+        node = self.agents.node(key, member)
         node.alive = False
-        self._interrupt(key)
+        self.agents.interrupt(key)
         lost = ev.NodeLost(node=member, attempt=node.attempt, evidence=evidence)
-        self._later(_DETECT_MS, lambda: self._append(key, lost, actor="launcher"))
+        self.at(_DETECT_MS, lambda: self.append(key, lost, actor="launcher"))
         return member
 
     def fail_worker(self, key: JobKey, *, code: int = 1, failure: ev.FailureClass = "app_failed") -> None:
@@ -128,9 +125,9 @@ class SimulatedGrid:
         Raises:
             NotFound: no round of the job runs.
         """
-        running = self._running(key)
-        node = self._node(key, running.members[0])
-        self._interrupt(key)
+        running = self.agents.running(key)
+        node = self.agents.node(key, running.members[0])
+        self.agents.interrupt(key)
         node.failed_round = running.round
         failed = ev.NodeFailed(
             node=node.id,
@@ -140,23 +137,7 @@ class SimulatedGrid:
             failure=failure,
             free_port=node.next_port(),
         )
-        self._append(key, failed, actor=f"agent:{node.id}")
-
-    def _running(self, key: JobKey) -> SimulatedRound:
-        running = self._rounds.get(key)
-        if running is None or running.over:
-            raise NotFound(f"no round of {key[0]}/{key[1]} runs")
-        return running
-
-    def _node(self, key: JobKey, node_id: str) -> SimulatedNode:
-        node = self._nodes.get((key, node_id))
-        if node is None or not node.alive:
-            raise NotFound(f"no node {node_id} of {key[0]}/{key[1]} runs")
-        return node
-
-    def at(self, after_ms: int, action: Callable[[], object]) -> None:
-        """Do something `after_ms` from now."""
-        self._later(after_ms, action)
+        self.append(key, failed, actor=f"agent:{node.id}")
 
     def advance(self, duration_ms: int) -> None:
         """Let time pass."""
@@ -174,7 +155,7 @@ class SimulatedGrid:
     @property
     def idle(self) -> bool:
         """Whether every submitted job is over."""
-        return len(self._workloads) == sum(1 for job in self.fold.jobs() if job.terminal)
+        return len(self.agents.workloads) == sum(1 for job in self.fold.jobs() if job.terminal)
 
     def job(self, key: JobKey) -> JobState:
         """The job as the log tells it now."""
@@ -186,7 +167,8 @@ class SimulatedGrid:
         self.now_ms, _, action = heapq.heappop(self._agenda)
         action()
 
-    def _later(self, after_ms: int, action: Callable[[], object]) -> None:
+    def at(self, after_ms: int, action: Callable[[], object]) -> None:
+        """Do something `after_ms` from now."""
         self._order += 1
         heapq.heappush(self._agenda, (self.now_ms + after_ms, self._order, action))
 
@@ -194,7 +176,8 @@ class SimulatedGrid:
     # The log, and who wakes up when something is in it
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _append(self, key: JobKey, data: ev.EventData, *, actor: str, cause: str | None = None) -> ev.Event:
+    def append(self, key: JobKey, data: ev.EventData, *, actor: str, cause: str | None = None) -> ev.Event:
+        """Record a fact now; unless told otherwise, the job's last event caused it."""
         state = self.fold.job(key)
         event = ev.Event(
             id=derived_id(self.now_ms, *key, actor, ev.type_of(data), self.fold.sequence),
@@ -217,13 +200,21 @@ class SimulatedGrid:
             self._wake(key)
             self._react(key, event.data)
 
+    def publish(self, key: JobKey, rank: int, batch: SampleBatch) -> None:
+        """Store a message of samples."""
+        sequence, data = self.evidence.sequence + 1, encode_batch(batch)
+        completed = self.evidence.apply(key, sequence, self.now_ms, data)
+        self._on_samples(SampleMessage(sequence, self.now_ms, sample_subject(*key, rank), data))
+        if completed:
+            self._wake(key)
+
     def _react(self, key: JobKey, data: ev.EventData) -> None:
         if isinstance(data, ev.WorldDecided):
-            self._begin(key, data)
+            self.agents.begin(key, data)
         elif isinstance(data, ev.DrainDecided):
-            self._drain(key, data)
+            self.agents.drain(key, data)
         elif isinstance(data, ev.OutcomeDecided):
-            self._rounds.pop(key, None)
+            self.agents.rounds.pop(key, None)
             self.evidence.close(key)
         if isinstance(data, ev.PlacementDecided | ev.DrainDecided | ev.NodeLeft | ev.NodeLost | ev.NodeJoined):
             self._launcher(key)
@@ -236,7 +227,7 @@ class SimulatedGrid:
         if state.phase != "running" or not state.round_active_ms:
             self._wake(key)
             self._launcher(key)
-        self._later(_TICK_MS, lambda: self._tick(key))
+        self.at(_TICK_MS, lambda: self._tick(key))
 
     # ----------------------------------------------------------------------------------------------------------------
     # The decider
@@ -245,7 +236,7 @@ class SimulatedGrid:
     def _wake(self, key: JobKey) -> None:
         if key not in self._woken:
             self._woken.add(key)
-            self._later(_DECIDE_MS, lambda: self._decide(key))
+            self.at(_DECIDE_MS, lambda: self._decide(key))
 
     def _decide(self, key: JobKey) -> None:
         self._woken.discard(key)
@@ -255,15 +246,22 @@ class SimulatedGrid:
         self.evidence.open(state)
         signals = self.evidence.signals(key)
         decision = decide(state, self.fold.fleet, signals, self.now_ms)
+        if places_nodes(decision):
+            if self._placing is not None:
+                self._wake(key)  # as the decider does: one placement at a time, since two could take the same nodes
+                return
+            self._placing = key
         if decision:
             reading = Reading(self.fold.sequence, self.evidence.sequence)
             made = decision_events(state, decision, self.now_ms, reading)
             self._landing.add(key)
-            self._later(_APPEND_MS, lambda: self._land(key, made))
+            self.at(_APPEND_MS, lambda: self._land(key, made))
 
     def _land(self, key: JobKey, made: list[ev.Event]) -> None:
         """What was decided reaches the log; facts may have come in between."""
         self._landing.discard(key)
+        if self._placing == key:
+            self._placing = None
         for event in made:
             self._record(event)
 
@@ -277,7 +275,7 @@ class SimulatedGrid:
             mark = (key, action.launch.id, what)
             if mark not in self._acted:
                 self._acted.add(mark)
-                self._later(_LAUNCH_MS, self._launch_step(mark))
+                self.at(_LAUNCH_MS, self._launch_step(mark))
 
     def _launch_step(self, mark: tuple[JobKey, str, str]) -> Callable[[], None]:
         key, attempt, what = mark
@@ -298,7 +296,7 @@ class SimulatedGrid:
     def _start(self, key: JobKey, action: Start) -> None:
         state, launch = self.job(key), action.launch
         nodes = tuple(node for node in launch.nodes if state.nodes[node].status == "planned")
-        requested = self._append(
+        requested = self.append(
             key,
             ev.LaunchRequested(
                 attempt=launch.id,
@@ -316,24 +314,24 @@ class SimulatedGrid:
         if failures:
             failure, text = failures.pop(0)
             failed = ev.LaunchFailed(attempt=launch.id, failure=failure, text=text)
-            self._later(_BOOT_MS // 4, lambda: self._launch_ended(key, failed, requested.id))
+            self.at(_BOOT_MS // 4, lambda: self._launch_ended(key, failed, requested.id))
             return
         for index, node in enumerate(nodes):
-            self._nodes[key, node] = SimulatedNode(node, launch.id, launch.provider, 20_000 + 100 * index)
-        self._later(_BOOT_MS, lambda: self._started(key, launch.id, nodes, requested.id))
+            self.agents.nodes[key, node] = SimulatedNode(node, launch.id, launch.provider, 20_000 + 100 * index)
+        self.at(_BOOT_MS, lambda: self._started(key, launch.id, nodes, requested.id))
 
     def _started(self, key: JobKey, attempt: str, nodes: tuple[str, ...], cause: str) -> None:
         if self.job(key).launches[attempt].resolved:
             return
-        started = self._append(
+        started = self.append(
             key, ev.LaunchStarted(attempt=attempt, handle=f"simulated/{attempt}"), actor="launcher", cause=cause
         )
         for node in nodes:
-            self._later(_JOIN_MS + _spread(key, node), self._joining(key, node, started.id))
+            self.at(_JOIN_MS + _spread(key, node), self._joining(key, node, started.id))
 
     def _joining(self, key: JobKey, node_id: str, cause: str) -> Callable[[], None]:
         def join() -> None:
-            node = self._nodes.get((key, node_id))
+            node = self.agents.nodes.get((key, node_id))
             if node is not None and node.alive and not self.job(key).terminal:
                 joined = ev.NodeJoined(
                     node=node_id,
@@ -343,181 +341,23 @@ class SimulatedGrid:
                     free_port=node.next_port(),
                     pid=1_000 + _spread(key, node_id),
                 )
-                self._append(key, joined, actor=f"agent:{node_id}", cause=cause)
+                self.append(key, joined, actor=f"agent:{node_id}", cause=cause)
 
         return join
 
     def _stop(self, key: JobKey, action: Stop) -> None:
         attempt = action.launch.id
-        requested = self._append(key, ev.LaunchStopRequested(attempt=attempt, reason=action.reason), actor="launcher")
+        requested = self.append(key, ev.LaunchStopRequested(attempt=attempt, reason=action.reason), actor="launcher")
         for node in action.launch.nodes:
-            if (key, node) in self._nodes:
-                self._nodes[key, node].alive = False
+            if (key, node) in self.agents.nodes:
+                self.agents.nodes[key, node].alive = False
         stopped = ev.LaunchStopped(attempt=attempt, reason=action.reason)
-        self._later(_STOP_MS, lambda: self._launch_ended(key, stopped, requested.id))
+        self.at(_STOP_MS, lambda: self._launch_ended(key, stopped, requested.id))
 
     def _launch_ended(self, key: JobKey, data: ev.LaunchStopped | ev.LaunchFailed, cause: str) -> None:
-        self._append(key, data, actor="launcher", cause=cause)
+        self.append(key, data, actor="launcher", cause=cause)
         for node in self.job(key).launches[data.attempt].nodes:
-            self._nodes.pop((key, node), None)
-
-    # ----------------------------------------------------------------------------------------------------------------
-    # The agents and what they train
-    # ----------------------------------------------------------------------------------------------------------------
-
-    def _begin(self, key: JobKey, world: ev.WorldDecided) -> None:
-        members = tuple(member.node for member in world.members)
-        step = world.resume.step if world.resume is not None else 0
-        running = SimulatedRound(world.round, members, world.nproc_per_node, step)
-        self._rounds[key] = running
-        self._later(_FIRST_STEP_MS, lambda: self._first_step(key, running))
-
-    def _whole(self, key: JobKey, running: SimulatedRound) -> bool:
-        """Whether every member lives and none has failed."""
-        nodes = [self._nodes.get((key, member)) for member in running.members]
-        return all(node is not None and node.alive and node.failed_round != running.round for node in nodes)
-
-    def _first_step(self, key: JobKey, running: SimulatedRound) -> None:
-        if running.over or not self._whole(key, running):
-            return
-        times = self._workloads[key].step_times(self.now_ms, len(running.members))
-        self._publish(key, running, 1, times.duration_ms)
-        for member in running.members:
-            self._append(
-                key, ev.NodeStarted(node=member, round=running.round, step=running.step), actor=f"agent:{member}"
-            )
-        self._train(key, running)
-
-    def _train(self, key: JobKey, running: SimulatedRound) -> None:
-        """Steps until the next report."""
-        if running.over or not self._whole(key, running):
-            return
-        workload = self._workloads[key]
-        left = workload.total_steps - running.step
-        if left <= 0:
-            self._finish(key, running)
-            return
-        duration_ms = workload.step_times(self.now_ms, len(running.members)).duration_ms
-        steps = min(max(self._report_ms // duration_ms, 1), left, MAX_BATCH)
-        every = workload.checkpoint_steps
-        steps = min(steps, every - running.step % every)
-        running.begin(self.now_ms, duration_ms)
-        report = running.reports
-
-        def reported() -> None:
-            if running.reports == report and not running.over:
-                self._publish(key, running, steps, duration_ms)
-                if running.step % every == 0:
-                    self._commit(key, running)
-                self._train(key, running)
-
-        self._later(steps * duration_ms, reported)
-
-    def _interrupt(self, key: JobKey) -> None:
-        """What was trained since the last report is reported, and no more is."""
-        running = self._rounds[key]
-        done = running.done(self.now_ms)
-        if done:
-            self._publish(key, running, done, running.duration_ms)
-        running.reports += 1
-        running.begun_ms = 0
-
-    def _publish(self, key: JobKey, running: SimulatedRound, steps: int, duration_ms: int) -> None:
-        workload = self._workloads[key]
-        nodes = len(running.members)
-        times = workload.step_times(self.now_ms, nodes)
-        world_size = nodes * running.nproc_per_node
-        samples = [
-            StepSample(
-                seq=running.seq + index,
-                step=running.step + 1 + index,
-                duration_s=duration_ms / 1000,
-                queue_s=times.queue_ms / 1000,
-                data_wait_s=times.data_wait_ms / 1000,
-                tokens=workload.tokens_per_step // world_size,
-                nodes=nodes,
-                time_ms=self.now_ms - (steps - 1 - index) * duration_ms,
-                loss=workload.loss(running.step + 1 + index),
-            )
-            for index in range(steps)
-        ]
-        completed = False
-        for rank in range(world_size):
-            batch = SampleBatch(version=SAMPLE_VERSION, round=running.round, rank=rank, samples=samples)
-            message = SampleMessage(
-                self.evidence.sequence + 1, self.now_ms, f"grid.samples.{key[0]}.{key[1]}.{rank}", encode_batch(batch)
-            )
-            completed = self.evidence.apply(key, message.sequence, message.time_ms, message.data) or completed
-            self._on_samples(message)
-        running.step += steps
-        running.seq += steps
-        if completed:
-            self._wake(key)
-
-    def _commit(self, key: JobKey, running: SimulatedRound) -> None:
-        if running.committed >= running.step:
-            return
-        running.committed = running.step
-        node = running.members[0]
-        checkpoint = ev.CheckpointRef(
-            step=running.step, uri=f"file:///checkpoints/{key[1]}/step-{running.step:010d}", bytes=4_096
-        )
-        committed = ev.NodeCheckpointed(node=node, round=running.round, checkpoint=checkpoint)
-        self._append(key, committed, actor=f"agent:{node}")
-
-    def _finish(self, key: JobKey, running: SimulatedRound) -> None:
-        running.over = True
-        self._commit(key, running)
-        for member in running.members:
-            finished = ev.NodeFinished(
-                node=member, round=running.round, last_step=running.step, samples_published=running.seq
-            )
-            self._append(key, finished, actor=f"agent:{member}")
-
-    def _drain(self, key: JobKey, drain: ev.DrainDecided) -> None:
-        running = self._rounds.get(key)
-        if running is None or running.over or drain.round != running.round:
-            self._later(_COMMIT_MS, lambda: self._leave(key, drain))
-            return
-        if not self._whole(key, running):
-            running.over = True
-            self._later(_COMMIT_MS, lambda: self._drained(key, running, drain, clean=False))
-            return
-        running.reports += 1
-        steps = running.done(self.now_ms) + 1 if running.begun_ms else 0
-        wait_ms = max(running.begun_ms + steps * running.duration_ms - self.now_ms, 0) if running.begun_ms else 0
-
-        def stopped() -> None:
-            running.over = True
-            clean = self._whole(key, running)
-            if clean and steps:
-                self._publish(key, running, steps, running.duration_ms)
-                self._commit(key, running)
-            self._later(_COMMIT_MS, lambda: self._drained(key, running, drain, clean=clean))
-
-        self._later(wait_ms, stopped)
-
-    def _drained(self, key: JobKey, running: SimulatedRound, drain: ev.DrainDecided, *, clean: bool) -> None:
-        for member in running.members:
-            node = self._nodes.get((key, member))
-            if node is not None and node.alive and node.failed_round != running.round:
-                drained = ev.NodeDrained(
-                    node=member,
-                    round=running.round,
-                    last_step=running.step,
-                    clean=clean,
-                    free_port=node.next_port(),
-                    samples_published=running.seq,
-                )
-                self._append(key, drained, actor=f"agent:{member}")
-        self._leave(key, drain)
-
-    def _leave(self, key: JobKey, drain: ev.DrainDecided) -> None:
-        for node_id in drain.leaving:
-            node = self._nodes.get((key, node_id))
-            if node is not None and node.alive and self.job(key).nodes[node_id].joined_sequence:
-                node.alive = False
-                self._append(key, ev.NodeLeft(node=node_id, reason=drain.reason), actor=f"agent:{node_id}")
+            self.agents.nodes.pop((key, node), None)
 
 
 def _spread(key: JobKey, name: str) -> int:

@@ -18,15 +18,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         total_steps: the job is done after so many.
-        step_ms: a step's length when there are exactly as many nodes as the load needs.
-        demand: phases (duration_ms, nodes the load needs), the last one stays; `repeat` begins anew instead.
+        step_ms: how long one node takes for a step; n nodes take an nth of it.
+        demand: phases (duration_ms, how many nodes the load keeps busy), the last one stays; `repeat` begins anew.
         begin_ms: when the first phase begins, Unix milliseconds.
         tokens_per_step: over all ranks.
         checkpoint_steps: a checkpoint is committed after every so many steps.
     """
 
     total_steps: int = 200
-    step_ms: int = 1_000
+    step_ms: int = 4_000
     demand: tuple[tuple[int, int], ...] = ((1, 1),)
     repeat: bool = False
     begin_ms: int = 1_750_000_000_000
@@ -47,11 +47,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def step_times(self, now_ms: int, nodes: int) -> StepTimes:
         """With too few nodes work queues for them, with too many they wait for work."""
         demand = self.demand_at(now_ms)
-        if demand > nodes:
-            duration_ms = self.step_ms * demand // nodes
-            return StepTimes(duration_ms=duration_ms, queue_ms=duration_ms - self.step_ms)
-        busy_ms = max(self.step_ms * demand // nodes, 1)
-        return StepTimes(duration_ms=self.step_ms, data_wait_ms=self.step_ms - busy_ms)
+        busy_ms = max(self.step_ms // nodes, 1)
+        if demand >= nodes:
+            return StepTimes(duration_ms=busy_ms, queue_ms=busy_ms * (demand - nodes) // demand)
+        duration_ms = max(self.step_ms // demand, busy_ms)
+        return StepTimes(duration_ms=duration_ms, data_wait_ms=duration_ms - busy_ms)
 
     def loss(self, step: int) -> float:
         """A training loss that falls with every step."""

@@ -5,53 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
+from simulated_jobs import job, providers
 
 from elasticgrid.core.events import JobCancelRequested
-from elasticgrid.core.spec import JobSpec, ProviderSpec, ScalingPolicy
 from elasticgrid.log.archive import ArchiveWriter, SampleRange
 from elasticgrid.testing.history import SimulatedGrid
 from elasticgrid.testing.history_training import Workload
-
-QUICK = ScalingPolicy(
-    cooldown_up_ms=30_000,
-    cooldown_down_ms=60_000,
-    reversal_ms=60_000,
-    target_tokens_per_s=20_000,
-    default_restart_ms=10_000,
-    min_evidence_ms=10_000,
-    max_restart_ppm=1_000_000,
-    max_changes_per_hour=30,
-)
-
-
-def job(name: str = "train", **changes: object) -> JobSpec:
-    spec = JobSpec(
-        name=name,
-        command=("python", "train.py"),
-        min_nodes=1,
-        max_nodes=4,
-        max_restarts=1,
-        grace_ms=5_000,
-        join_timeout_ms=60_000,
-        scaling=QUICK,
-    )
-    return msgspec.structs.replace(spec, **changes)
-
-
-def providers() -> tuple[ProviderSpec, ...]:
-    return (
-        ProviderSpec(name="spot", max_nodes=2, market="spot", price_microdollars_per_hour=500_000),
-        ProviderSpec(name="dear", max_nodes=6, price_microdollars_per_hour=2_000_000),
-    )
 
 
 @pytest.fixture(scope="session")
 def one_job() -> SimulatedGrid:
     """One job: it grows twice, loses a node, shrinks and completes."""
     grid = SimulatedGrid(providers())
-    key = grid.submit(job(), Workload(total_steps=600, demand=((200_000, 4), (1, 1))))
+    key = grid.submit(job(), Workload(total_steps=400, demand=((200_000, 4), (1, 1))))
     grid.at(190_000, lambda: grid.lose_node(key))
     grid.run()
     assert grid.job(key).phase == "completed"

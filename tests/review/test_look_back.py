@@ -117,7 +117,7 @@ def test_a_run_is_summed_up_from_its_archive(one_job: SimulatedGrid, archived: A
     path = archived(one_job)
     summary = summarise(ArchivedEvents(path), ArchivedSamples(path))
 
-    assert (summary.phase, summary.steps) == ("completed", 600)
+    assert (summary.phase, summary.steps) == ("completed", 400)
     assert summary.worlds[:3] == (1, 2, 4)
     assert min(summary.worlds[3:]) < 4
     assert (summary.duplicate_steps, summary.unreported_steps) == (0, 0)
@@ -134,7 +134,7 @@ def test_a_run_is_summed_up_from_its_archive(one_job: SimulatedGrid, archived: A
 
 def test_without_samples_steps_come_from_events_and_the_rest_is_not_known(one_job: SimulatedGrid) -> None:
     summary = summarise(one_job.recorded)
-    assert summary.steps == 600
+    assert summary.steps == 400
     assert (summary.duplicate_steps, summary.lost_steps, summary.loss_last) == (None, None, None)
 
 

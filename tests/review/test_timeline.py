@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -88,7 +90,7 @@ def test_causes_lead_back_to_the_submission(one_job: SimulatedGrid) -> None:
     assert [step.depth for step in chain] == list(range(len(chain)))
     assert chain[0].line.sequence == world.sequence
     assert chain[-1].line.what == "job.submitted"
-    assert all(one.line.sequence > two.line.sequence for one, two in zip(chain, chain[1:], strict=False))
+    assert all(one.line.sequence > two.line.sequence for one, two in pairwise(chain))
 
 
 def test_effects_are_what_an_event_led_to_and_the_way_back_of_causes(one_job: SimulatedGrid) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import Event, Recorded
 from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.log.archive import SampleRange
 from elasticgrid.log.codec import decode
 from elasticgrid.review.verify import verify, verify_archive
 from elasticgrid.testing.history import SimulatedGrid
-from elasticgrid.testing.history_training import Workload
 from elasticgrid.testing.tamper import forged, tamper
 
 Archived = Callable[..., Path]
@@ -169,8 +169,7 @@ def test_every_forged_field_of_every_decision_is_found_and_named(one_job: Simula
                 continue
             try:
                 forgery = with_forged(records, index, field, other(value))
-            except Exception as error:
-                assert "no event" in str(error), (field, error)
+            except InvalidInput:  # with a value that no event can have there
                 continue
             report = verify(forgery, one_job.samples)
             tried += 1
