@@ -154,14 +154,12 @@ def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision 
     if planned and not overdue:
         return None
     if overdue:
-        return (
-            _give_up(state, planned, f"{len(planned)} nodes did not join in {state.spec.join_timeout_ms // 1000} s"),
-        )
+        return _give_up(state, planned, f"{len(planned)} nodes did not join in {state.spec.join_timeout_ms // 1000} s")
     if len(joined) > len(members):
         return (ev.DrainDecided(round=state.round, reason="resize", grace_ms=state.spec.grace_ms),)
     if state.target_nodes > len(members):
         failures = sorted({launch.failure for launch in state.launches.values() if launch.failure})
-        return (_give_up(state, [], f"launch failed: {', '.join(failures) or 'nodes were lost'}"),)
+        return _give_up(state, [], f"launch failed: {', '.join(failures) or 'nodes were lost'}")
     return None
 
 
@@ -194,6 +192,9 @@ def _gather(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | Non
     """Nobody trains: form a world of the nodes that are there, or ask for those that are missing."""
     assert state.spec is not None
     live = live_nodes(state)
+    stuck = [node for node in live if node.status == "joined" and not _is_ready(state, node)]
+    if stuck:
+        return _give_up(state, stuck, f"{len(stuck)} nodes did not drain in time")
     planned = [node for node in live if node.status == "planned"]
     ready = [node for node in live if _is_ready(state, node)]
     enough = len(ready) >= state.min_nodes
@@ -203,7 +204,7 @@ def _gather(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | Non
         if waited_ms < patience_ms:
             return NOTHING
         if waited_ms >= state.spec.join_timeout_ms:
-            return (_give_up(state, planned, f"{len(planned)} nodes did not join in {waited_ms // 1000} s"),)
+            return _give_up(state, planned, f"{len(planned)} nodes did not join in {waited_ms // 1000} s")
     wanted = max(state.target_nodes, state.min_nodes)
     if len(live) < wanted:
         placement = _place(state, fleet, wanted, as_of_ms)
@@ -230,8 +231,11 @@ def _is_ready(state: JobState, node: NodeState) -> bool:
     return node.id not in state.member_nodes or node.drained_round == state.round
 
 
-def _give_up(state: JobState, missing: list[NodeState], why: str) -> ev.PlacementDecided:
-    """Stop waiting for nodes that do not come: the job is as big as what it has."""
+def _give_up(state: JobState, missing: list[NodeState], why: str) -> Decision:
+    """Stop waiting for nodes that do not come or do not stop: the job is as big as what it has.
+
+    They are told to leave, should they be heard of again.
+    """
     gone = {node.id for node in missing}
     held = [node for node in live_nodes(state) if node.id not in gone]
     lines = []
@@ -252,7 +256,7 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> ev.Placemen
                         leaving=nodes if action == "drop" else (),
                     )
                 )
-    return ev.PlacementDecided(
+    placement = ev.PlacementDecided(
         demand_nodes=state.target_nodes,
         placed_nodes=len(held),
         assignments=tuple(lines),
@@ -261,6 +265,7 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> ev.Placemen
             line.nodes * line.price_microdollars_per_hour for line in lines if line.action == "keep"
         ),
     )
+    return _with_drain(state, placement)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -290,7 +295,9 @@ def _with_drain(state: JobState, placement: ev.PlacementDecided) -> Decision:
     leaving = _leaving(placement)
     if not leaving:
         return (placement,)
-    drain = ev.DrainDecided(round=state.round, reason="resize", leaving=leaving, grace_ms=state.spec.grace_ms)
+    members = state.member_nodes if state.phase == "running" else ()
+    ends_round = state.round if any(node in members for node in leaving) else 0
+    drain = ev.DrainDecided(round=ends_round, reason="resize", leaving=leaving, grace_ms=state.spec.grace_ms)
     return (placement, drain)
 
 

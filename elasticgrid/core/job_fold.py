@@ -32,7 +32,7 @@ TRANSITIONS: Final[dict[Phase, dict[str, tuple[Phase, ...]]]] = {
     },
     "running": {
         "decision.placement": ("running",),
-        "decision.drain": ("draining", "ending"),
+        "decision.drain": ("running", "draining", "ending"),
     },
     "draining": {
         "decision.placement": ("draining",),
@@ -216,7 +216,8 @@ def _given_up(launch: LaunchState, nodes: dict[str, NodeState], at_ms: int) -> L
 
 def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
     ending = ENDINGS.get(data.reason)
-    to: Phase = "ending" if ending else "draining" if state.phase == "running" else state.phase
+    ends_round = data.round == state.round
+    to: Phase = "ending" if ending else "draining" if state.phase == "running" and ends_round else state.phase
     moved = _move(state, event, recorded, to)
     if moved is None:
         return _refuse(state, recorded, event)
@@ -225,10 +226,11 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
         if node in nodes and nodes[node].status not in GONE:
             nodes[node] = replace(nodes[node], status="leaving")
     released = {each.id: _given_up(each, nodes, recorded.recorded_ms) for each in moved.launches.values()}
+    moved = replace(moved, nodes=nodes, launches=released if data.leaving else moved.launches)
+    if not ends_round and not ending:
+        return moved
     return replace(
         moved,
-        nodes=nodes,
-        launches=released if data.leaving else moved.launches,
         drain_ms=recorded.recorded_ms,
         drain_reason=data.reason,
         drain_grace_ms=data.grace_ms,

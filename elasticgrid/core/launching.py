@@ -14,7 +14,7 @@ STOP_SLACK_MS = 15_000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Launch this assignment."""
+    """Launch the first `nodes` nodes of this assignment."""
 
     launch: LaunchState
     nodes: int
@@ -37,8 +37,9 @@ def launch_actions(state: JobState, as_of_ms: int) -> tuple[Start | Stop, ...]:
             continue
         if launch.status == "planned":
             if not state.terminal and state.ending is None:
-                wanted = sum(1 for node in launch.nodes if state.nodes[node].status == "planned")
-                actions.append(Start(launch, wanted))
+                wanted = [index for index, node in enumerate(launch.nodes) if state.nodes[node].status == "planned"]
+                # A node in between that is not wanted any more leaves by itself: ids follow the order of the launch.
+                actions.append(Start(launch, wanted[-1] + 1))
             continue
         reason = _stop_reason(state, launch, as_of_ms)
         if reason:

@@ -264,3 +264,40 @@ def test_below_its_floor_a_job_waits_for_nodes_instead_of_training(evidence: str
     grid.lose_node(key, evidence="silent" if evidence == "silent" else "process_gone")
     grid.run(limit_ms=6 * 3_600_000) if evidence == "process_gone" else grid.advance(600_000)
     assert all(size == 3 for size in worlds(grid, key))
+
+
+def test_a_node_that_joins_after_it_was_given_up_is_told_to_leave() -> None:
+    slow = ProviderSpec(name="cheap", max_nodes=4, price_microdollars_per_hour=500_000)
+    grid = SimulatedGrid((slow,))
+    key = grid.submit(spec((1, 4), join_timeout_ms=21_500), Workload(total_steps=4_000, demand=((1, 4),)))
+    assert ended(grid, key) == "completed"
+    given_up = {
+        node
+        for placement in data_of(grid, key, ev.PlacementDecided)
+        if isinstance(placement, ev.PlacementDecided) and placement.waiting
+        for line in placement.assignments
+        for node in line.leaving
+    }
+    told = {
+        node
+        for drain in data_of(grid, key, ev.DrainDecided)
+        if isinstance(drain, ev.DrainDecided)
+        for node in drain.leaving
+    }
+    assert given_up
+    assert given_up <= told
+
+
+def test_nodes_that_are_told_to_leave_end_no_round_they_are_not_in() -> None:
+    grid = SimulatedGrid((CHEAP, DEAR))
+    key = grid.submit(spec((1, 8)), Workload(total_steps=3_000, demand=((1, 8),)))
+    grid.advance(58_000)
+    while grid.job(key).target_nodes <= len(grid.job(key).members):
+        grid.advance(1_000)
+    before = grid.job(key)
+    grid.request(key, ev.JobResizeRequested(min_nodes=1, max_nodes=len(before.members)))
+    grid.advance(10_000)
+    after = grid.job(key)
+    assert (after.round, after.phase) == (before.round, "running")
+    assert after.target_nodes == len(after.members)
+    assert ended(grid, key) == "completed"

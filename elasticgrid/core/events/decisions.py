@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -88,6 +88,10 @@ class ScaleDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="deci
     next_change_ms: int | None = None
 
 
+#: More nodes than one assignment may have; a number from elsewhere must not make a reader allocate without end.
+MAX_NODES: Final = 100_000
+
+
 class Assignment(Value, frozen=True, kw_only=True):
     """Nodes of one provider for one job, launched together.
 
@@ -101,7 +105,7 @@ class Assignment(Value, frozen=True, kw_only=True):
     id: str
     provider: str
     action: Literal["keep", "add", "drop"]
-    nodes: int
+    nodes: Annotated[int, msgspec.Meta(ge=0, le=MAX_NODES)]
     price_microdollars_per_hour: int
     market: Market = "on_demand"
     leaving: tuple[str, ...] = ()
@@ -154,7 +158,7 @@ class DrainDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="deci
     """The round ends: its workers stop together at a step boundary, commit a checkpoint and exit.
 
     Attributes:
-        round: the round that ends; 0 when no round has begun and nodes are only told to leave.
+        round: the round that ends; 0 when none does and nodes that are in none are told to leave.
         reason: `resize`, `failure`, `node_lost`, `cancelled`, `completed`, `failed`.
         leaving: nodes whose agents end when drained; all others stay and wait for their next world.
         grace_ms: how long until workers that did not stop are terminated.
