@@ -19,14 +19,16 @@ class SampleBuffer:
     a few memory operations.
 
     Args:
-        limit: how many samples are held at most, with those in flight; more than a batch of `MAX_BATCH`.
+        limit: how many samples are held at most, with those in flight; more than `batch`.
         nodes: nodes in the world, for the samples.
+        batch: how many samples are in flight at most.
     """
 
-    def __init__(self, limit: int, *, nodes: int = 1) -> None:
+    def __init__(self, limit: int, *, nodes: int = 1, batch: int = MAX_BATCH) -> None:
         self._nodes = nodes
+        self._batch = batch
         self._lock = threading.Lock()
-        self._waiting: deque[_Record] = deque(maxlen=limit - MAX_BATCH)
+        self._waiting: deque[_Record] = deque(maxlen=limit - batch)
         self._added = 0  # by the training thread alone
         self._taken = 0
         self._in_flight = 0
@@ -57,14 +59,14 @@ class SampleBuffer:
         )
         self._added = seq + 1
 
-    def take(self, most: int = MAX_BATCH) -> list[StepSample]:
-        """Up to `most`, and not more than `MAX_BATCH`, of the oldest samples; they are in flight until `settle`."""
+    def take(self) -> list[StepSample]:
+        """A batch of the oldest samples; they are in flight until `settle`."""
         offset_s = self._clock_offset_s
         nodes = self._nodes
         waiting = self._waiting
         with self._lock:
             # Only `take` and `discard` make it shorter, so what was counted is still there.
-            records = [waiting.popleft() for _ in range(min(most, MAX_BATCH, len(waiting)))]
+            records = [waiting.popleft() for _ in range(min(self._batch - self._in_flight, len(waiting)))]
             self._taken += len(records)
             self._in_flight += len(records)
         return [

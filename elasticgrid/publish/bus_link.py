@@ -7,6 +7,7 @@ when there is one. What is in the file goes first when the bus is back.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class BusLink:
         self._state = state
         self._samples = samples
         self._subject = sample_subject(settings.tenant, settings.job, settings.rank)
+        self._token = secrets.token_hex(4)  # a process started again without a new round counts from 0 again
         self._news = asyncio.Event()
         self._empty = asyncio.Event()
         self._closing = False
@@ -132,7 +134,10 @@ class BusLink:
         return publisher.acked > 0
 
     async def _next_batch(self) -> Batch:
-        """What goes next, kept as under way: first what is spooled, what others left behind when there is little else."""
+        """What goes next, and is under way from now on: what is spooled, else what waits.
+
+        What others left behind goes when little else is there.
+        """
         while True:
             self._took_at = asyncio.get_running_loop().time()
             if self._take_from(self._spool) or (
@@ -153,16 +158,20 @@ class BusLink:
     def _take_from(self, spool: Spool | None) -> bool:
         if spool is None:
             return False
+        held = spool.samples
         self._batch = spool.first()
+        if self._batch is None and held and spool is self._spool:  # somebody damaged the file
+            self._samples.lose(held)
+            self._tell_spooled()
         self._origin = None if self._batch is None else spool
         return self._batch is not None
 
     def _take_from_memory(self) -> Batch:
         settings = self._settings
-        samples = self._samples.take(MAX_BATCH)
+        samples = self._samples.take()
         return Batch(
             subject=self._subject,
-            msg_id=f"{settings.tenant}.{settings.job}.{settings.round}.{settings.rank}.{samples[0].seq}",
+            msg_id=f"{settings.tenant}.{settings.job}.{settings.round}.{settings.rank}.{self._token}.{samples[0].seq}",
             size=len(samples),
             data=encode_batch(SampleBatch(SAMPLE_VERSION, settings.round, settings.rank, samples)),
         )
@@ -224,7 +233,7 @@ class BusLink:
 
     def _own_spool(self) -> Spool | None:
         if self._spool is None and self._folder is not None:
-            name = f"samples-round-{self._settings.round}-rank-{self._settings.rank}{SUFFIX}"
+            name = f"samples-round-{self._settings.round}-rank-{self._settings.rank}-{self._token}{SUFFIX}"
             try:
                 self._spool = Spool(self._folder / name)
             except OSError as error:

@@ -1,7 +1,8 @@
 """Checkpoints as folders that are either complete or not there: written aside, synced, then renamed.
 
 A committed checkpoint is `<folder>/step-<step>-round-<round>/` with its files and a `manifest.json` that names each
-file with its size and SHA-256. Its URI is the folder's path. It never changes after it was committed.
+file with its size and SHA-256. Its URI is the folder's path. It never changes after it was committed. A framework that
+writes a folder of its own is followed by `seal`, which commits that folder as it stands.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from elasticgrid.core.errors import CheckpointDamaged, InvalidInput, NotFound
 
 MANIFEST = "manifest.json"
 _COMMITTED = re.compile(r"^step-(\d{10})-round-(\d{6})$")
-_FILE_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")
+_NAME_PART = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+_FILE_NAME = re.compile(rf"^{_NAME_PART}(/{_NAME_PART}){{0,7}}$")
+_UNFINISHED = ".unfinished"
+_READ_BYTES = 1024 * 1024
 _TEMPORARY = ".writing-"
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -70,16 +74,14 @@ def write(folder: str | os.PathLike[str], step: int, files: Mapping[str, bytes],
         InvalidInput: a negative step or round, no files, or a file name that is not a plain name.
         OSError: the disk did not do it; nothing was committed.
     """
-    if step < 0 or round < 0:
-        raise InvalidInput("step and round of a checkpoint are not negative", where=f"step {step}, round {round}")
+    _check_numbers(step, round)
     if not files:
         raise InvalidInput("a checkpoint has at least one file", where=f"step {step}")
     for name in files:
-        if not _FILE_NAME.match(name) or name == MANIFEST:
-            raise InvalidInput("not a plain file name", where=repr(name), hint="letters, digits, `.`, `_` and `-`")
+        _check_name(name)
     root = Path(folder).absolute()
     root.mkdir(parents=True, exist_ok=True)
-    target = root / f"step-{step:010d}-round-{round:06d}"
+    target = Path(path_of(root, step, round=round))
     if target.exists():
         with suppress(CheckpointDamaged, NotFound):
             return verify(target).uri
@@ -94,15 +96,56 @@ def write(folder: str | os.PathLike[str], step: int, files: Mapping[str, bytes],
     temporary.mkdir()
     try:
         for name, data in files.items():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             _write_synced(temporary / name, data)
-        _write_synced(temporary / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
-        _sync_folder(temporary)
+        _write_synced(temporary / MANIFEST, _encode(manifest))
+        for below in {(temporary / name).parent for name in files} | {temporary}:
+            _sync_folder(below)
         temporary.rename(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_folder(root)
     return str(target)
+
+
+def seal(folder: str | os.PathLike[str], step: int, *, round: int = 0) -> str:  # noqa: A002 - as above
+    """Commit a folder that somebody else wrote, with all files in it and below, as the training state after `step`.
+
+    When this returns every file was synced and the manifest is on disk. The folder's name is free; only one that
+    is named by `path_of` is found by `latest` and `prune`.
+
+    Returns:
+        The checkpoint's URI.
+
+    Raises:
+        InvalidInput: a negative step or round, no files, or a file name that is not plain.
+        OSError: a file cannot be read or synced; nothing was committed.
+    """
+    root = Path(folder).absolute()
+    _check_numbers(step, round)
+    files = []
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and name != MANIFEST and not name.endswith(_UNFINISHED):
+            _check_name(name)
+            size, sha256, _ = _read_file(path, keep=False, sync=True)
+            files.append(_File(name=name, bytes=size, sha256=sha256))
+    if not files:
+        raise InvalidInput("a checkpoint has at least one file", where=str(root))
+    for below in sorted({path.parent for path in root.rglob("*")}):
+        _sync_folder(below)
+    unfinished = root / f"{MANIFEST}{_UNFINISHED}"
+    unfinished.unlink(missing_ok=True)
+    _write_synced(unfinished, _encode(_Manifest(format=1, step=step, round=round, files=files)))
+    unfinished.rename(root / MANIFEST)
+    _sync_folder(root)
+    return str(root)
+
+
+def path_of(folder: str | os.PathLike[str], step: int, *, round: int = 0) -> str:  # noqa: A002 - as above
+    """Where in `folder` the checkpoint of a step and round lies, committed or not."""
+    return str(Path(folder).absolute() / f"step-{step:010d}-round-{round:06d}")
 
 
 def verify(uri: str | os.PathLike[str]) -> CheckpointInfo:
@@ -188,15 +231,15 @@ def _read(path: Path, *, keep: bool) -> tuple[CheckpointInfo, dict[str, bytes]]:
         raise _damaged(path / MANIFEST, f"format {manifest.format} is not known here")
     files: dict[str, bytes] = {}
     for file in manifest.files:
-        if not _FILE_NAME.match(file.name):
+        if not _is_plain(file.name):
             raise _damaged(path / MANIFEST, f"{file.name!r} is not a plain file name")
         try:
-            data = (path / file.name).read_bytes()
+            size, sha256, data = _read_file(path / file.name, keep=keep)
         except OSError as error:
             raise _damaged(path / file.name, "the file is missing") from error
-        if len(data) != file.bytes:
-            raise _damaged(path / file.name, f"{len(data)} bytes are there, {file.bytes} were written")
-        if hashlib.sha256(data).hexdigest() != file.sha256:
+        if size != file.bytes:
+            raise _damaged(path / file.name, f"{size} bytes are there, {file.bytes} were written")
+        if sha256 != file.sha256:
             raise _damaged(path / file.name, "its content changed after it was written")
         if keep:
             files[file.name] = data
@@ -207,6 +250,41 @@ def _read(path: Path, *, keep: bool) -> tuple[CheckpointInfo, dict[str, bytes]]:
         bytes=sum(file.bytes for file in manifest.files),
     )
     return info, files
+
+
+def _check_numbers(step: int, round_number: int) -> None:
+    if step < 0 or round_number < 0:
+        raise InvalidInput(
+            "step and round of a checkpoint are not negative", where=f"step {step}, round {round_number}"
+        )
+
+
+def _check_name(name: str) -> None:
+    if not _is_plain(name) or name == MANIFEST:
+        raise InvalidInput("not a plain file name", where=repr(name), hint="letters, digits, `.`, `_` and `-`")
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it names a file in the checkpoint's folder or a few folders below it, and none elsewhere."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+def _read_file(path: Path, *, keep: bool, sync: bool = False) -> tuple[int, str, bytes]:
+    """Size and SHA-256 of a file, and its content if it is kept; else a part at a time is in memory."""
+    digest, size, parts = hashlib.sha256(), 0, []
+    with path.open("rb") as file:
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+            size += len(part)
+            if keep:
+                parts.append(part)
+        if sync:
+            os.fsync(file.fileno())
+    return size, digest.hexdigest(), b"".join(parts)
+
+
+def _encode(manifest: _Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def _damaged(path: Path, what: str) -> CheckpointDamaged:

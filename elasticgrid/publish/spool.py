@@ -61,19 +61,17 @@ class Spool:
 
     Attributes:
         samples: how many are in it.
-        damaged: how many batches could not be read back and were given up; their samples are not counted any more.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = SPOOL_BYTES) -> None:
         self.samples = 0
-        self.damaged = 0
+        self._place = self._end = _START
         self._path = path
         self._max_bytes = max_bytes
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = _open_alone(path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._open()
+            self._read_what_is_there()
         except BaseException:
             os.close(self._file)
             raise
@@ -107,7 +105,6 @@ class Spool:
             return None
         found = self._read(self._place)
         if found is None:  # the file was changed under us: nothing behind this place can be trusted
-            self.damaged += 1
             self._reset()
             return None
         return found[0]
@@ -132,14 +129,14 @@ class Spool:
             self._path.unlink(missing_ok=True)
         os.close(self._file)
 
-    def _open(self) -> None:
+    def _read_what_is_there(self) -> None:
         size = os.fstat(self._file).st_size
         start = os.pread(self._file, _START, 0)
         if len(start) < _START or not start.startswith(_MARK):
-            self._end = size
             self._reset()
             return
-        self._place = max(_START, _PLACE.unpack_from(start, len(_MARK))[0])
+        place = _PLACE.unpack_from(start, len(_MARK))[0]
+        self._place = place if _START <= place <= size else _START
         self._end = size
         end = self._place
         for batch, after in self._frames():
@@ -179,6 +176,20 @@ class Spool:
         self._place = self._end = _START
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, _MARK + _PLACE.pack(_START), 0)
+
+
+def _open_alone(path: Path) -> int:
+    """A descriptor of the file with a lock that no other process has, nor another spool of this one."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file)):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # whoever had it before has just removed it
 
 
 def left_behind(folder: Path, subject: str) -> Iterator[Spool]:

@@ -80,6 +80,15 @@ async def test_checkpoints_and_the_last_word_arrive_in_order(pub: elasticgrid.Pu
     ]
 
 
+async def test_a_checkpoint_block_tells_where_it_was_committed_and_of_which_step(
+    pub: elasticgrid.Publisher, agent: AgentEnd
+) -> None:
+    step(pub, 2)
+    with pub.checkpoint() as saving:
+        saving.uri = f"/checkpoints/{saving.step}"
+    await agent.hears(lambda m: m == channel.Checkpointed(step=102, uri="/checkpoints/102"))
+
+
 async def test_a_lost_socket_is_opened_again_and_told_the_checkpoint_again(
     pub: elasticgrid.Publisher, agent: AgentEnd
 ) -> None:

@@ -89,9 +89,31 @@ async def test_a_step_arrives_as_it_was_measured(pub: elasticgrid.Publisher, bus
     assert (second.seq, second.step) == (1, 42)
     assert math.isnan(second.loss)
     assert 0.051 <= second.data_wait_s <= second.duration_s + 0.001
+    assert abs(first.compute_s - (first.duration_s - first.data_wait_s)) < 1e-9
+    assert (first.checkpoint_s, second.checkpoint_s) == (0.0, 0.0)
     assert pub.stats == elasticgrid.PublisherStats(
         published=2, dropped=0, refused=0, buffered=0, reconnects=0, problem=""
     )
+
+
+async def test_checkpoints_are_told_apart_from_the_steps_they_are_saved_between_and_in(
+    pub: elasticgrid.Publisher, bus_client: Client
+) -> None:
+    with pub.step(tokens=1) as step:
+        step.compute_s = 0.5
+    with pub.checkpoint():
+        await asyncio.sleep(0.05)
+    with pub.step(tokens=1), pub.checkpoint():
+        await asyncio.sleep(0.05)
+    pub.report(duration_s=2.0, tokens=3, queue_s=0.1, data_wait_s=0.5, compute_s=1.2, checkpoint_s=0.7, loss=1.5)
+    assert await asyncio.to_thread(pub.flush, 10.0)
+
+    first, second, third = await stored(bus_client, 3)
+    assert (first.compute_s, first.checkpoint_s) == (0.5, 0.0)
+    assert second.checkpoint_s >= 0.1
+    assert second.duration_s < 0.05
+    assert (third.duration_s, third.tokens, third.queue_s, third.data_wait_s) == (2.0, 3, 0.1, 0.5)
+    assert (third.compute_s, third.checkpoint_s, third.loss) == (1.2, 0.7, 1.5)
 
 
 async def test_every_sample_is_stored_once_through_restarts_of_the_server(

@@ -115,7 +115,9 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [Path(before).name]
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd", ".hidden", "manifest.json", "a\0b", "x" * 200])
+@pytest.mark.parametrize(
+    "name", ["", "..", "a//b", "a/../b", "a/", "/etc/passwd", ".hidden", "manifest.json", "a\0b", "x" * 200]
+)
 def test_a_file_name_that_is_not_plain_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidInput):
         checkpoint.write(tmp_path, 1, {name: b""})
@@ -151,3 +153,38 @@ def test_pruning_removes_nothing_while_fewer_are_whole(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, 10, FILES)
     assert checkpoint.prune(tmp_path, keep=2) == []
     assert checkpoint.latest(tmp_path) is not None
+
+
+def test_files_in_folders_come_back_as_they_were(tmp_path: Path) -> None:
+    files = {"shard/0/weights": b"a", "shard/1/weights": b"b", "meta": b"c"}
+    assert checkpoint.load(checkpoint.write(tmp_path, 7, files)) == files
+
+
+def test_a_folder_that_a_framework_wrote_is_a_checkpoint_once_it_is_sealed(tmp_path: Path) -> None:
+    folder = Path(checkpoint.path_of(tmp_path, 30, round=2))
+    (folder / "shards").mkdir(parents=True)
+    (folder / "shards/rank0.bin").write_bytes(b"weights")
+    (folder / "state.json").write_text("{}")
+    assert checkpoint.latest(tmp_path) is None
+    uri = checkpoint.seal(folder, 30, round=2)
+    assert checkpoint.latest(tmp_path) == uri == str(folder)
+    assert (checkpoint.verify(uri).step, checkpoint.verify(uri).bytes) == (30, 9)
+    assert checkpoint.load(uri) == {"shards/rank0.bin": b"weights", "state.json": b"{}"}
+    (folder / "shards/rank0.bin").write_bytes(b"weightz")
+    with pytest.raises(CheckpointDamaged, match="changed"):
+        checkpoint.verify(uri)
+    assert checkpoint.seal(folder, 30, round=2) == uri
+    assert checkpoint.verify(uri).step == 30
+
+
+def test_a_folder_that_cannot_be_a_checkpoint_is_not_sealed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="at least one file"):
+        checkpoint.seal(tmp_path, 1)
+    (tmp_path / "model").write_bytes(b"x")
+    with pytest.raises(InvalidInput, match="not negative"):
+        checkpoint.seal(tmp_path, -1)
+    (tmp_path / ".hidden").write_bytes(b"x")
+    with pytest.raises(InvalidInput, match="plain"):
+        checkpoint.seal(tmp_path, 1)
+    with pytest.raises(NotFound):
+        checkpoint.verify(tmp_path)
