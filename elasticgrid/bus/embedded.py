@@ -263,12 +263,12 @@ class EmbeddedServer:
         """The port, once the server says that it takes connections; by then its streams are recovered."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_TIMEOUT_S
-        ports_file = self.folder / f"nats-server_{process.pid}.ports"
         while loop.time() < deadline:
             if process.returncode is not None:
                 raise self._failed(f"the server ended with code {process.returncode} when it was started")
-            with contextlib.suppress(OSError, msgspec.MsgspecError, IndexError, ValueError):
-                for file in (ports_file, *self.folder.glob(f"*_{process.pid}.ports")):
+            # The file is named after the executable, which may be called anything.
+            for file in self.folder.glob(f"*_{process.pid}.ports"):
+                with contextlib.suppress(OSError, msgspec.MsgspecError, IndexError, ValueError):
                     url = msgspec.json.decode(file.read_bytes(), type=_PortsFile).nats[0]
                     return int(url.rsplit(":", 1)[1])
             await asyncio.sleep(_POLL_S)

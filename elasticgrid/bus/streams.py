@@ -70,7 +70,7 @@ def samples_config(
 
 
 async def ensure_streams(client: Client, *, replicas: int = 1) -> None:
-    """Create both streams, or bring existing ones to this configuration.
+    """Create both streams, or bring existing ones to this configuration; replicas are never taken away.
 
     Raises:
         BusError: a stream of that name with other subjects or without file storage lies there, another stream has taken
@@ -107,6 +107,8 @@ async def _ensure(client: Client, config: dict[str, Any]) -> None:
         kept = {key: value for key, value in config.items() if key != "persist_mode"}
         if found.persist_mode != "default":
             kept["persist_mode"] = found.persist_mode
+        # Somebody who set up a cluster with more replicas did not want them taken away by a service that starts.
+        kept["num_replicas"] = max(config["num_replicas"], found.num_replicas)
         made = await _apply(client, "UPDATE", kept)
     if config.get("allow_atomic") and not (made.config and made.config.allow_atomic):
         raise BusError(

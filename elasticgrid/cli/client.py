@@ -1,16 +1,18 @@
-"""The gateway as the command line sees it: requests, pages, event streams, and its errors as ours."""
+"""The gateway as the command line sees it: requests, pages, streams, whole archives, and its errors as ours."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import httpx
 import msgspec
 
+from elasticgrid.cli.output import say
 from elasticgrid.config.settings import Settings, resolve
 from elasticgrid.core.errors import (
     BusUnavailable,
@@ -21,14 +23,22 @@ from elasticgrid.core.errors import (
     NotAllowed,
     NotFound,
 )
+from elasticgrid.core.names import is_name
 from elasticgrid.projections.results import EventView
-from elasticgrid.runtime.control_plane import GATEWAY_FILE, GatewayFile
+from elasticgrid.runtime.gateway_file import GATEWAY_FILE, GatewayFile
 
 _T = TypeVar("_T")
 
 REQUEST_TIMEOUT_S: Final = 30.0
 #: The server says something at least this often on a stream; longer silence means that it is gone.
 STREAM_TIMEOUT_S: Final = 45.0
+#: A whole log may be written into an archive, or appended from one, before the first byte of an answer.
+ARCHIVE_TIMEOUT_S: Final = 3_600.0
+#: Between two tries to take a broken stream up again.
+RECONNECT_S: Final = 1.0
+_CHUNK_BYTES: Final = 256 * 1024
+
+OnProgress = Callable[[int, int], None]
 
 
 class _Problem(msgspec.Struct):
@@ -39,6 +49,11 @@ class _Problem(msgspec.Struct):
     code: str = ""
     where: str = ""
     hint: str = ""
+    more: tuple[str, ...] = ()
+
+
+class StreamBroken(BusUnavailable):
+    """A stream ended before its end; it can be taken up again."""
 
 
 _BY_CODE: Final[dict[str, type[ElasticGridError]]] = {
@@ -54,6 +69,24 @@ _BY_STATUS: Final[dict[int, type[ElasticGridError]]] = {
     422: InvalidInput,
     503: BusUnavailable,
 }
+
+
+def job_path(job: str, *rest: str) -> str:
+    """The path of a job, or of something of it.
+
+    Raises:
+        NotFound: no job can be called so.
+    """
+    if not is_name(job):
+        raise NotFound(f"there is no job {job[:80]!r}", hint="elasticgrid jobs list shows their ids")
+    return "/".join(("/v1/jobs", job, *rest))
+
+
+def provider_path(provider: str, *rest: str) -> str:
+    """The path of a provider. Raises as `job_path`."""
+    if not is_name(provider):
+        raise NotFound(f"there is no provider {provider[:80]!r}", hint="elasticgrid providers list shows their names")
+    return "/".join(("/v1/providers", provider, *rest))
 
 
 class Gateway:
@@ -80,29 +113,93 @@ class Gateway:
     def events(self, path: str, *, after: int | None = None, **parameters: Any) -> Iterator[EventView]:
         """Events as they come, for ever; a broken connection is taken up again after the last event seen."""
         last = after
+        lost = False
         while True:
             headers = {"Last-Event-ID": str(last)} if last is not None else {}
             try:
-                with self._http.stream(
-                    "GET",
-                    path,
-                    params=_given(parameters),
-                    headers=headers,
-                    timeout=httpx.Timeout(REQUEST_TIMEOUT_S, read=STREAM_TIMEOUT_S),
-                ) as answer:
-                    if answer.is_error:
-                        answer.read()
-                        raise _error_of(answer)
-                    for line in answer.iter_lines():
-                        if line.startswith("data:"):
-                            event = msgspec.json.decode(line[5:].strip(), type=EventView)
-                            last = event.sequence
-                            yield event
-            except httpx.ReadTimeout:
-                continue
-            except httpx.TransportError as error:
+                for event in self.stream(path, EventView, headers=headers, **parameters):
+                    lost = False
+                    last = event.sequence
+                    yield event
+            except BusUnavailable:
                 if last is None:
-                    raise _unreachable(self._http, error) from error
+                    raise
+            if not lost:
+                lost = True
+                say("the gateway went away; waiting for it (Ctrl-C to stop)")
+            time.sleep(RECONNECT_S)
+
+    def stream(
+        self, path: str, kind: type[_T], *, headers: dict[str, str] | None = None, **parameters: Any
+    ) -> Iterator[_T]:
+        """The values of one stream of server-sent events, to its end.
+
+        Raises:
+            StreamBroken: it broke off.
+            BusUnavailable: it could not be begun.
+        """
+        begun = False
+        try:
+            with self._http.stream(
+                "GET",
+                path,
+                params=_given(parameters),
+                headers=headers,
+                timeout=httpx.Timeout(REQUEST_TIMEOUT_S, read=STREAM_TIMEOUT_S),
+            ) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _error_of(answer)
+                begun = True
+                for line in answer.iter_lines():
+                    if line == "event: end":
+                        return
+                    if line.startswith("data:"):
+                        yield msgspec.json.decode(line[5:].strip(), type=kind)
+        except httpx.TransportError as error:
+            if not begun:
+                raise _unreachable(self._http, error) from error
+        raise StreamBroken("the gateway ended the stream", where=str(self._http.base_url), hint="is it restarted?")
+
+    def download(self, path: str, file: BinaryIO, *, on_progress: OnProgress | None = None, **parameters: Any) -> int:
+        """Write what is at `path` into a file and return its size; `on_progress` is told the bytes so far and all."""
+        timeout = httpx.Timeout(REQUEST_TIMEOUT_S, read=ARCHIVE_TIMEOUT_S)
+        size = 0
+        try:
+            with self._http.stream("GET", path, params=_given(parameters), timeout=timeout) as answer:
+                if answer.is_error:
+                    answer.read()
+                    raise _error_of(answer)
+                whole = int(answer.headers.get("Content-Length", "0"))
+                for chunk in answer.iter_raw(_CHUNK_BYTES):
+                    size += len(chunk)
+                    file.write(chunk)
+                    if on_progress is not None:
+                        on_progress(size, whole)
+        except httpx.TransportError as error:
+            raise _unreachable(self._http, error) from error
+        if whole != size:
+            raise StreamBroken(f"{size:,} of {whole:,} bytes came", where=path, hint="try again")
+        return size
+
+    def upload(
+        self, path: str, file: BinaryIO, kind: type[_T], *, on_progress: OnProgress | None = None, **parameters: Any
+    ) -> _T:
+        """Send a file's bytes as the body to `path`."""
+        whole = os.fstat(file.fileno()).st_size
+
+        def chunks() -> Iterator[bytes]:
+            size = 0
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+                size += len(chunk)
+                if on_progress is not None:
+                    on_progress(size, whole)
+
+        timeout = httpx.Timeout(REQUEST_TIMEOUT_S, read=ARCHIVE_TIMEOUT_S)
+        headers = {"Content-Length": str(whole), "Content-Type": "application/octet-stream"}
+        answer = self._send("POST", path, parameters, content=chunks(), headers=headers, timeout=timeout)
+        return self._answer(answer, kind)
 
     def _send(self, method: str, path: str, parameters: dict[str, Any], **more: Any) -> httpx.Response:
         try:
@@ -141,25 +238,43 @@ def _error_of(answer: httpx.Response) -> ElasticGridError:
     except msgspec.MsgspecError:
         problem = _Problem(detail=f"the gateway answered {answer.status_code} {answer.reason_phrase}")
     kind = _BY_CODE.get(problem.code) or _BY_STATUS.get(answer.status_code, ElasticGridError)
-    return kind(problem.detail or problem.title, where=problem.where, hint=problem.hint)
+    return kind(problem.detail or problem.title, where=problem.where, hint=problem.hint, story=problem.more)
 
 
 @contextmanager
-def gateway(flags: dict[str, str | None]) -> Iterator[Gateway]:
+def gateway(
+    flags: dict[str, str | None], *, timeout_s: float = REQUEST_TIMEOUT_S, from_stdin: bool = True
+) -> Iterator[Gateway]:
     """The gateway that flags, environment, files or the data folder name.
 
+    Args:
+        flags: those given, by setting.
+        timeout_s: how long an answer may take.
+        from_stdin: whether a key may be read from standard input.
+
     Raises:
-        InvalidInput: none is named and none runs from the data folder.
+        InvalidInput: none is named and none runs from the data folder, or the key cannot be one.
         NotFound: the key file is not there.
     """
     settings = resolve(flags, os.environ, folder=Path.cwd())
-    url, key_file = _where(settings)
-    headers = {"X-API-Key": _key(key_file)}
-    with httpx.Client(base_url=url, headers=headers, timeout=REQUEST_TIMEOUT_S, trust_env=False) as http:
+    url, key_file = where(settings)
+    if key_file == "-" and not from_stdin:
+        raise InvalidInput("the key would have to be typed", where="--key-file")
+    headers = {"X-API-Key": read_key(key_file)}
+    try:
+        http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise InvalidInput(f"this is no gateway's address: {error}", where=url, hint="http://HOST:PORT") from error
+    with http:
         yield Gateway(http)
 
 
-def _where(settings: Settings) -> tuple[str, str]:
+def where(settings: Settings) -> tuple[str, str]:
+    """The gateway's address, and the file with the key for it.
+
+    Raises:
+        InvalidInput: none is named and none runs from the data folder.
+    """
     url, key_file = settings.gateway_url.value, settings.key_file.value
     if url and key_file:
         return url, key_file
@@ -177,10 +292,26 @@ def _where(settings: Settings) -> tuple[str, str]:
     return url or here.url, key_file or here.key_file
 
 
-def _key(path: str) -> str:
+def read_key(path: str) -> str:
+    """The key in a file; `-` is standard input.
+
+    Raises:
+        NotFound: there is no such file that can be read.
+        InvalidInput: it holds no key.
+    """
     if path == "-":
-        return input().strip()
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise NotFound(f"the key file cannot be read: {error.strerror}", where=path) from error
+        try:
+            text = input()
+        except EOFError:
+            text = ""
+    else:
+        try:
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise NotFound(
+                f"the key file cannot be read: {error.strerror}", where=path, hint="name another with --key-file"
+            ) from error
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise InvalidInput("there is no key in it", where=path, hint="one line, as `elasticgrid up` writes it")
+    return key

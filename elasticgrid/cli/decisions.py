@@ -9,7 +9,7 @@ import typer
 
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
-from elasticgrid.cli.output import Format, print_data, print_table, stdout
+from elasticgrid.cli.output import Format, print_data, print_table, print_text
 from elasticgrid.cli.times import time_ms
 
 GROUP = "Look"
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def list_decisions(
     job: JobArgument,
     tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=500)] = 100,
+    limit: Annotated[int, typer.Option("--limit", help="How many at most.", min=1, max=500)] = 100,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -37,21 +37,21 @@ def list_decisions(
 
     Example: elasticgrid decisions list elastic-numpy-abc123
     """
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import DecisionPage
 
     with gateway(flags(url, key_file, data)) as grid:
-        page = grid.get(f"/v1/jobs/{job}/decisions", DecisionPage, tenant=tenant, limit=limit)
+        page = grid.get(job_path(job, "decisions"), DecisionPage, tenant=tenant, limit=limit)
     if chosen(output, json) is not Format.TEXT:
         print_data(page.items, chosen(output, json))
         return OK
     print_table(
-        ("#sequence", "#decision", "type", "rule", "#from", "#to", "reason"),
+        ("#event", "#no", "type", "rule", "#from", "#to", "~reason"),
         (
             (
                 line.sequence,
                 line.number,
-                line.type,
+                line.type.removeprefix("decision."),
                 line.rule,
                 "" if line.from_nodes is None else line.from_nodes,
                 "" if line.to_nodes is None else line.to_nodes,
@@ -65,8 +65,12 @@ def list_decisions(
 
 def why(
     job: JobArgument,
-    archive: Annotated[Path | None, typer.Option("--archive", help="Of an archive instead of the live log.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="A sequence, a UTC time, or so long ago such as 15m.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="FILE", help="Of an archive instead of the live log.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help="A sequence, a UTC time, or so long ago such as 15m.")
+    ] = None,
     tenant: Tenant = "default",
     output: Output = Format.TEXT,
     json: Json = False,
@@ -88,7 +92,6 @@ def why(
     if chosen(output, json) is not Format.TEXT:
         print_data(card, chosen(output, json))
         return OK
-    console = stdout()
     for line in card_lines(card):
-        console.print(line, markup=False)
+        print_text(line)
     return OK

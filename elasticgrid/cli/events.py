@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elasticgrid.cli.failures import OK
+from elasticgrid.cli.archives import export_events, import_events
+from elasticgrid.cli.completion import complete_job
+from elasticgrid.cli.failures import INTERRUPTED, OK
 from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
-from elasticgrid.cli.output import Format, print_data, print_line, print_table
+from elasticgrid.cli.output import Format, clock, on_terminal, print_data, print_line, print_table, print_text, say
+from elasticgrid.cli.restore import restore_events
 from elasticgrid.core.errors import InvalidInput
 
 GROUP = "The log"
-Job = Annotated[str | None, typer.Option("--job", help="Only this job's.")]
+Job = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's.", autocompletion=complete_job)]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    events = typer.Typer(help="The append-only log: list, tail, show.", no_args_is_help=True)
+    events = typer.Typer(help="The append-only log: list, tail, show, export, import.", no_args_is_help=True)
     events.command("list")(list_events)
     events.command("tail")(tail)
     events.command("show")(show)
+    events.command("export")(export_events)
+    events.command("import")(import_events)
+    events.command("restore")(restore_events)
     app.add_typer(events, name="events", rich_help_panel=GROUP)
 
 
 def list_events(
     job: Job = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Only of this type, such as decision.scale.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only of this type, such as decision.scale.")
+    ] = None,
     after: Annotated[int, typer.Option(help="Only later ones than this sequence.", min=0)] = 0,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=1000)] = 100,
     output: Output = Format.TEXT,
@@ -45,19 +53,25 @@ def list_events(
     from elasticgrid.projections.results import EventPage
 
     with gateway(flags(url, key_file, data)) as grid:
-        page = grid.get("/v1/events", EventPage, job=job, type=kind, after=after, limit=limit)
+        page = grid.get("/v1/events", EventPage, job=job, tenant=tenant, type=kind, after=after, limit=limit)
     if chosen(output, json) is not Format.TEXT:
         print_data(page.items, chosen(output, json))
         return OK
     print_table(
-        ("#sequence", "job", "actor", "type", "what"),
-        ((view.sequence, view.job, view.actor, view.type, view.text) for view in page.items),
+        ("#event", "time", "!type", "~what", "job"),
+        (
+            (view.sequence, clock(view.recorded_ms, short=on_terminal()), view.type, view.text, view.job)
+            for view in page.items
+        ),
     )
+    if page.more:
+        say(f"there are more: elasticgrid events list --after {page.next_after}")
     return OK
 
 
 def tail(
     job: Job = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")] = None,
     after: Annotated[int | None, typer.Option(help="Begin after this sequence instead of with what is new.")] = None,
     output: Output = Format.TEXT,
     json: Json = False,
@@ -69,16 +83,21 @@ def tail(
 
     Example: elasticgrid events tail -o jsonl
     """
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, job_path
 
-    path = f"/v1/jobs/{job}/events/stream" if job is not None else "/v1/events/stream"
+    path = job_path(job, "events", "stream") if job is not None else "/v1/events/stream"
+    last = after
     with gateway(flags(url, key_file, data)) as grid:
-        for view in grid.events(path, after=after):
-            if chosen(output, json) is Format.TEXT:
-                sys.stdout.write(f"{view.sequence:6} {view.job:28} {view.type:24} {view.text}\n")
-                sys.stdout.flush()
-            else:
-                print_line(view)
+        try:
+            for view in grid.events(path, after=after, tenant=tenant):
+                last = view.sequence
+                if chosen(output, json) is Format.TEXT:
+                    print_text(f"{view.sequence:6} {view.job:28} {view.type:24} {view.text}")
+                else:
+                    print_line(view)
+        except KeyboardInterrupt:
+            say(f"go on with: elasticgrid events tail --after {last}" if last else "stopped")
+            return INTERRUPTED
     return OK
 
 
@@ -86,7 +105,9 @@ def show(
     sequence: Annotated[int, typer.Argument(help="The event's sequence.", min=1)],
     causes: Annotated[bool, typer.Option("--causes", help="What led to it, the first cause first.")] = False,
     effects: Annotated[bool, typer.Option("--effects", help="What it led to.")] = False,
-    archive: Annotated[Path | None, typer.Option("--archive", help="Of an archive instead of the live log.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="FILE", help="Of an archive instead of the live log.")
+    ] = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -115,5 +136,5 @@ def show(
         print_data(steps, chosen(output, json))
         return OK
     for step in steps:
-        sys.stdout.write(f"{'  ' * step.depth}{step.line.text()}\n")
+        print_text(f"{'  ' * step.depth}{step.line.text()}")
     return OK

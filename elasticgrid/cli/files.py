@@ -10,13 +10,9 @@ from typing import Annotated
 import typer
 
 from elasticgrid.cli.failures import FAILED, OK
+from elasticgrid.cli.options import Json, Output, chosen
 from elasticgrid.cli.output import Format, print_data, say
-from elasticgrid.config.grid_file import read_grid
-from elasticgrid.config.job_file import read_job
-from elasticgrid.config.templates import template
 from elasticgrid.core.errors import InvalidInput
-from elasticgrid.core.placement import check_placeable
-from elasticgrid.documents import schemas as documents
 
 GROUP = "Files"
 
@@ -39,13 +35,15 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="Where to put the files.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="Where to put the files.", metavar="[FOLDER]")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> int:
     """Write a commented example of a job file and of a grid file.
 
     Example: elasticgrid init my-project
     """
+    from elasticgrid.config.templates import template
+
     folder.mkdir(parents=True, exist_ok=True)
     for kind in Kind:
         path = folder / f"{kind}.yaml"
@@ -58,59 +56,79 @@ def init(
 
 
 def validate(
-    file: Annotated[Path, typer.Argument(help="A job file or a grid file.")],
+    file: Annotated[Path, typer.Argument(help="A job file, a SkyPilot task file or a grid file.", metavar="FILE")],
     kind: Annotated[Kind | None, typer.Option(help="What it is; told from the file's content when not given.")] = None,
-    grid: Annotated[Path | None, typer.Option(help="Also check that the job can be placed on this grid.")] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to print what was read.")] = Format.TEXT,
+    grid: Annotated[
+        Path | None, typer.Option("--grid", metavar="FILE", help="Also check that the job can be placed on this grid.")
+    ] = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
 ) -> int:
     """Check a job or grid file and say everything that is wrong with it, with line, field and hint.
 
+    Of a SkyPilot task file it also says what is not honoured. With another output than text, prints what was read.
+
     Example: elasticgrid validate examples/elastic_numpy/job.yaml --grid examples/elastic_numpy/grid.yaml
     """
+    from elasticgrid.config.grid_file import read_grid
+    from elasticgrid.config.skypilot_file import read_job_or_task
+    from elasticgrid.core.placement import check_placeable
+
+    wanted = chosen(output, json)
     if (kind or _kind_of(file)) is Kind.GRID:
         providers = read_grid(file)
-        if output is Format.TEXT:
+        if wanted is Format.TEXT:
             say(f"{file}: a grid of {len(providers)} providers")
         else:
-            print_data(providers, output)
+            print_data(providers, wanted)
         return OK
-    spec = read_job(file, submitted_ms=time.time_ns() // 1_000_000)
+    spec, notes = read_job_or_task(file, submitted_ms=time.time_ns() // 1_000_000)
+    for note in notes:
+        say(f"not honoured: {note}")
     if grid is not None:
         refusal = check_placeable(spec, read_grid(grid))
         if refusal is not None:
             raise refusal
-    if output is Format.TEXT:
+    if wanted is Format.TEXT:
         placeable = f", can be placed on {grid}" if grid is not None else ""
         say(f"{file}: job {spec.name} of {spec.min_nodes} to {spec.max_nodes} nodes{placeable}")
     else:
-        print_data(spec, output)
+        print_data(spec, wanted)
     return OK
 
 
 def _kind_of(file: Path) -> Kind:
-    """A file with a line that begins with `providers:` is a grid."""
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return Kind.JOB
-    return Kind.GRID if any(line.lstrip(' {"').startswith("providers") for line in lines) else Kind.JOB
+    """A file with a field `providers` at its top is a grid; a job has one of that name further down."""
+    from elasticgrid.config.document import load
+    from elasticgrid.config.files import read_source
+    from elasticgrid.config.problems import Problems
+
+    fields = load(read_source(file, InvalidInput), Problems(str(file)))
+    return Kind.GRID if fields is not None and "providers" in fields.fields else Kind.JOB
 
 
-def write_schemas(folder: Annotated[Path, typer.Argument()] = Path("schemas")) -> int:
-    """Write the documents.
+Folder = Annotated[Path, typer.Argument(help="Where they are.", metavar="[FOLDER]")]
+
+
+def write_schemas(folder: Folder = Path("schemas")) -> int:
+    """Write the documents that are missing or differ.
 
     Example: elasticgrid schemas write schemas
     """
+    from elasticgrid.documents import schemas as documents
+
     for name in documents.write(folder):
         say(f"wrote {folder / name}")
     return OK
 
 
-def check_schemas(folder: Annotated[Path, typer.Argument()] = Path("schemas")) -> int:
+def check_schemas(folder: Folder = Path("schemas")) -> int:
     """Say which documents differ from the code; exit 1 if any does.
 
     Example: elasticgrid schemas check schemas
     """
+    from elasticgrid.documents import schemas as documents
+
     differences = documents.check(folder)
     for difference in differences:
         say(difference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,3 +58,19 @@ def events_of(archive: Path | None, where: dict[str, str | None]) -> Iterator[It
 
     with gateway(where) as grid:
         yield LiveEvents(grid)
+
+
+@contextmanager
+def exported(where: dict[str, str | None], *, with_samples: bool) -> Iterator[Path]:
+    """The live log as an archive that is gone when the block ends.
+
+    Raises:
+        InvalidInput, BusUnavailable: of the gateway.
+    """
+    from elasticgrid.cli.archives import download
+    from elasticgrid.cli.client import gateway
+
+    with tempfile.TemporaryDirectory(prefix="elasticgrid-") as folder, gateway(where) as grid:
+        copy = Path(folder) / "live.egz"
+        download(grid, copy, {"with_samples": with_samples or None})
+        yield copy

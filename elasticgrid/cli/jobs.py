@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elasticgrid.cli.failures import FAILED, INTERRUPTED, OK
+from elasticgrid.cli.logs import logs
 from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
-from elasticgrid.cli.output import Format, dollars, print_data, print_line, print_table, say
+from elasticgrid.cli.output import Format, ago, clock, dollars, print_data, print_line, print_table, say
+from elasticgrid.cli.watch import job_rows, watch
 
 if TYPE_CHECKING:
     from elasticgrid.cli.client import Gateway
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     jobs.command("list")(list_jobs)
     jobs.command("show")(show)
     jobs.command("watch")(watch)
+    jobs.command("logs")(logs)
     jobs.command("cancel")(cancel)
     jobs.command("resize")(resize)
     jobs.command("pause")(pause)
@@ -38,11 +39,12 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(help="The job file.")],
+    file: Annotated[Path, typer.Argument(help="A job file, or a SkyPilot task file.", metavar="FILE")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over; its outcome is the exit code.")] = False,
     idempotency_key: Annotated[
-        str, typer.Option("--idempotency-key", help="Submitting again with the same key is the same job.")
+        str,
+        typer.Option("--idempotency-key", metavar="KEY", help="Submitting again with the same key is the same job."),
     ] = "",
     tenant: Tenant = "default",
     output: Output = Format.TEXT,
@@ -53,17 +55,24 @@ def submit(
 ) -> int:
     """Submit a job. What this grid can never run is refused at once, with the reason.
 
+    A SkyPilot task file is taken as well; what of it is not honoured is said. With --wait the exit code is 0 only if
+    the job completed.
+
     Example: elasticgrid submit examples/elastic_numpy/job.yaml --wait
     """
     from elasticgrid.cli.client import gateway
-    from elasticgrid.config.job_file import read_job
-    from elasticgrid.gateway.job_routes import Submission
+    from elasticgrid.config.skypilot_file import read_job_or_task
+    from elasticgrid.gateway.answers import Submission
 
-    spec = read_job(file, submitted_ms=time.time_ns() // 1_000_000)
+    spec, notes = read_job_or_task(file, submitted_ms=time.time_ns() // 1_000_000)
+    for note in notes:
+        say(f"not honoured: {note}")
     with gateway(flags(url, key_file, data)) as grid:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         answer = grid.post("/v1/jobs", Submission, spec, headers=headers, tenant=tenant, dry_run=dry_run or None)
         if answer.job is None:
+            if chosen(output, json) is not Format.TEXT:
+                print_data(answer, chosen(output, json))
             say(f"{file}: job {spec.name} would be accepted")
             return OK
         if not wait:
@@ -71,33 +80,36 @@ def submit(
                 print(answer.job.id)
             else:
                 print_data(answer.job, chosen(output, json))
-            say(f"submitted; look at it with: elasticgrid jobs show {answer.job.id}")
+            say(f"next: elasticgrid jobs watch {answer.job.id}")
             return OK
         return _wait(grid, answer.job, tenant, chosen(output, json))
 
 
 def _wait(grid: Gateway, job: JobSummary, tenant: str, output: Format) -> int:
+    from elasticgrid.cli.client import job_path
+    from elasticgrid.projections.results import JobDetail
+
     say(f"submitted {job.id}; Ctrl-C stops waiting, not the job")
     try:
-        for event in grid.events(f"/v1/jobs/{job.id}/events/stream", after=0, tenant=tenant):
+        for event in grid.events(job_path(job.id, "events", "stream"), after=0, tenant=tenant):
             if output is Format.TEXT:
-                say(f"{_clock(event.recorded_ms)} {event.type:24} {event.text}")
+                say(f"{clock(event.recorded_ms)} {event.type:24} {event.text}")
+            elif output is Format.JSONL:
+                print_line(event)
             if event.type == "decision.outcome":
                 break
     except KeyboardInterrupt:
         say(f"the job goes on; look again with: elasticgrid jobs watch {job.id}")
         say(f"cancel it with: elasticgrid jobs cancel {job.id}")
         return INTERRUPTED
-    from elasticgrid.projections.results import JobDetail
-
-    detail = grid.get(f"/v1/jobs/{job.id}", JobDetail, tenant=tenant)
+    detail = grid.get(job_path(job.id), JobDetail, tenant=tenant)
     _print_job(detail, output)
     return OK if detail.job.phase == "completed" else FAILED
 
 
 def list_jobs(
-    phase: Annotated[str | None, typer.Option(help="Only jobs in this phase.")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    phase: Annotated[str | None, typer.Option(help="Only jobs in this phase.", metavar="PHASE")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.", metavar="NAME")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
     output: Output = Format.TEXT,
     json: Json = False,
@@ -126,17 +138,17 @@ def list_jobs(
     if chosen(output, json) is not Format.TEXT:
         print_data(found, chosen(output, json))
         return OK
+    several = len({job.tenant for job in found}) > 1
     print_table(
-        ("job", "phase", "#nodes", "#wanted", "last decision", "#cost", "submitted"),
+        ("!job", "phase", "nodes", "#cost", "submitted", "~last decision"),
         (
             (
-                job.id,
-                job.phase,
-                job.world_nodes,
-                job.target_nodes,
-                f"{job.action} [{job.rule}] {job.reason}" if job.rule else "",
+                f"{job.tenant}/{job.id}" if several else job.id,
+                f"{job.phase}, paused" if job.paused else job.phase,
+                _size(job),
                 dollars(job.cost_microdollars, places=4),
-                _clock(job.submitted_ms),
+                ago(job.submitted_ms),
+                job.outcome_reason or (f"{job.action} [{job.rule}] {job.reason}" if job.rule else job.waiting),
             )
             for job in found
         ),
@@ -159,38 +171,11 @@ def show(
 
     Example: elasticgrid jobs show elastic-numpy-abc123
     """
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobDetail
 
     with gateway(flags(url, key_file, data)) as grid:
-        _print_job(grid.get(f"/v1/jobs/{job}", JobDetail, tenant=tenant), chosen(output, json))
-    return OK
-
-
-def watch(
-    job: JobArgument,
-    tenant: Tenant = "default",
-    output: Output = Format.TEXT,
-    json: Json = False,
-    url: Url = None,
-    key_file: KeyFile = None,
-    data: DataDir = None,
-) -> int:
-    """Follow a job's events from its beginning until it is over or Ctrl-C.
-
-    Example: elasticgrid jobs watch elastic-numpy-abc123
-    """
-    from elasticgrid.cli.client import gateway
-
-    with gateway(flags(url, key_file, data)) as grid:
-        for event in grid.events(f"/v1/jobs/{job}/events/stream", after=0, tenant=tenant):
-            if chosen(output, json) is Format.TEXT:
-                sys.stdout.write(f"{_clock(event.recorded_ms)} {event.sequence:6} {event.type:24} {event.text}\n")
-                sys.stdout.flush()
-            else:
-                print_line(event)
-            if event.type == "decision.outcome":
-                break
+        _print_job(grid.get(job_path(job), JobDetail, tenant=tenant), chosen(output, json))
     return OK
 
 
@@ -206,11 +191,11 @@ def cancel(
 
     Example: elasticgrid jobs cancel elastic-numpy-abc123 --reason "wrong data"
     """
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobSummary
 
     with gateway(flags(url, key_file, data)) as grid:
-        summary = grid.delete(f"/v1/jobs/{job}", JobSummary, tenant=tenant, reason=reason or None)
+        summary = grid.delete(job_path(job), JobSummary, tenant=tenant, reason=reason or None)
     say(f"{summary.id} is {summary.phase}; it is over when its nodes are gone: elasticgrid jobs watch {summary.id}")
     return OK
 
@@ -264,18 +249,21 @@ def resume(
 
 
 def _ask(job: str, what: str, body: Mapping[str, object], tenant: str, where: dict[str, str | None]) -> int:
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobSummary
 
     with gateway(where) as grid:
-        summary = grid.post(f"/v1/jobs/{job}/{what}", JobSummary, body, tenant=tenant)
+        summary = grid.post(job_path(job, what), JobSummary, body, tenant=tenant)
     bounds = f"between {summary.min_nodes} and {summary.max_nodes} nodes"
-    say(f"{summary.id} is {summary.phase}, {bounds}" + (f", {summary.paused}" if summary.paused else ""))
+    say(f"{summary.id} is {summary.phase}, {bounds}" + (f", paused: {summary.paused}" if summary.paused else ""))
     return OK
 
 
-def _clock(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _size(job: JobSummary) -> str:
+    """Nodes that train, and where that goes."""
+    if job.phase in TERMINAL or job.world_nodes == job.target_nodes:
+        return str(job.world_nodes)
+    return f"{job.world_nodes} -> {job.target_nodes}"
 
 
 def _print_job(detail: JobDetail, output: Format) -> None:
@@ -283,28 +271,16 @@ def _print_job(detail: JobDetail, output: Format) -> None:
         print_data(detail, output)
         return
     job = detail.job
-    rows = [
-        ("job", f"{job.id} of {job.tenant}"),
-        ("phase", job.phase + (f": {job.outcome_reason}" if job.outcome_reason else "")),
-        (
-            "size",
-            f"{job.world_nodes} nodes train, {job.target_nodes} wanted, {job.min_nodes}..{job.max_nodes} allowed",
-        ),
-        ("round", str(job.round)),
-        ("last decision", f"{job.action} [{job.rule}] {job.reason}" if job.rule else "none yet"),
-        ("checkpoint", f"step {job.checkpoint_step}"),
-        ("cost", f"{dollars(job.cost_microdollars, places=4)}, now {dollars(job.price_microdollars_per_hour)}/h"),
-        ("submitted", _clock(job.submitted_ms)),
-    ]
-    if job.waiting:
-        rows.append(("waiting", job.waiting))
-    if job.paused:
-        rows.append(("paused", job.paused))
-    print_table(("what", "value"), rows)
-    print_table(
-        ("node", "provider", "status", "#round", "#step"),
-        ((node.id, node.provider, node.status, node.round, node.last_step) for node in detail.nodes),
-        title="nodes",
-    )
-    if job.phase not in TERMINAL:
-        say(f"next: elasticgrid decisions why {job.id}")
+    rows = [*job_rows(detail), ("submitted", clock(job.submitted_ms))]
+    print_table(("what", "~value"), rows)
+    if detail.nodes:
+        print_table(
+            ("!node", "provider", "status", "#round", "#step"),
+            ((node.id, node.provider, node.status, node.round, node.last_step) for node in detail.nodes),
+            title="\nnodes",
+        )
+    tenant = f" --tenant {job.tenant}" if job.tenant != "default" else ""
+    if job.phase == "failed":
+        say(f"next: elasticgrid jobs logs {job.id}{tenant}")
+    else:
+        say(f"next: elasticgrid decisions why {job.id}{tenant}")

@@ -4,45 +4,94 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 import typer.core
 from typer.exceptions import TyperException
 
-from elasticgrid.cli import decisions, demo, events, files, jobs, providers, replay, serve
+from elasticgrid.cli import (
+    decisions,
+    demo,
+    doctor,
+    events,
+    files,
+    jobs,
+    plan,
+    providers,
+    replay,
+    serve,
+    settings,
+)
 from elasticgrid.cli.failures import FAILED, INTERRUPTED, INVALID, OK, exit_code
 from elasticgrid.cli.output import say
 from elasticgrid.core.errors import ElasticGridError
 
+#: The groups of verbs in the help, in the order of somebody who meets all this for the first time.
+GROUPS: Final = (serve.GROUP, jobs.GROUP, providers.GROUP, replay.GROUP, plan.GROUP, files.GROUP, doctor.GROUP)
+
+
+class GroupedVerbs(typer.core.TyperGroup):
+    """Lists the verbs by group."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override] # typer's own context is the same
+        """The names of the verbs in the order of the help."""
+
+        def place(name: str) -> int:
+            panel = getattr(self.commands[name], "rich_help_panel", None)
+            return GROUPS.index(panel) if panel in GROUPS else len(GROUPS)
+
+        return sorted(super().list_commands(ctx), key=place)
+
+
 app = typer.Typer(
     name="elasticgrid",
-    help="A control plane for elastic training whose every decision can be replayed.",
+    cls=GroupedVerbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-demo.register(app)
-serve.register(app)
-files.register(app)
-jobs.register(app)
-decisions.register(app)
-providers.register(app)
-events.register(app)
-replay.register(app)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from elasticgrid import __version__
+
+        sys.stdout.write(f"elasticgrid {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def elasticgrid(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A control plane for elastic training whose every decision can be replayed.
+
+    Example: elasticgrid demo
+    """
+
+
+for module in (demo, serve, jobs, providers, decisions, events, replay, plan, files, settings, doctor):
+    module.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code. Errors are told on standard error, with what to do."""
     command = typer.main.get_command(app)
     try:
-        result = command.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        given = list(arguments) if arguments is not None else None
+        result = command.main(args=given, prog_name=app.info.name, standalone_mode=False)
     except ElasticGridError as error:
         say(f"error: {error}")
         return exit_code(error)
     except TyperException as error:
-        say(f"error: {error}")
-        say("see: elasticgrid --help")
+        # Without any verb the help was the answer.
+        if text := error.format_message():
+            context = getattr(error, "ctx", None)
+            say(f"error: {text}")
+            say(f"see: {context.command_path if context is not None else app.info.name} --help")
         return INVALID
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

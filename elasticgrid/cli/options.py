@@ -6,23 +6,49 @@ from typing import Annotated
 
 import typer
 
+from elasticgrid.cli.completion import complete_job, complete_provider
 from elasticgrid.cli.output import Format
+
+#: Where settings come from is told by `config show --origin`, so that the environment is not read as if it were flags.
+WHICH_GRID = "Which grid"
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How data is printed.")]
 Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="ELASTICGRID_GATEWAY_URL", help="The gateway; else this folder's."),
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The gateway; else ELASTICGRID_GATEWAY_URL, else this folder's.",
+        rich_help_panel=WHICH_GRID,
+    ),
 ]
 KeyFile = Annotated[
     str | None,
-    typer.Option("--key-file", envvar="ELASTICGRID_KEY_FILE", help="The file with its key; - reads stdin."),
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The file with its key; - reads stdin. Else ELASTICGRID_KEY_FILE.",
+        rich_help_panel=WHICH_GRID,
+    ),
 ]
 DataDir = Annotated[
-    str | None, typer.Option("--data", envvar="ELASTICGRID_DATA_DIR", help="The data folder of a control plane here.")
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data folder of a control plane here. Else ELASTICGRID_DATA_DIR.",
+        rich_help_panel=WHICH_GRID,
+    ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", help="Whose job it is.")]
-JobArgument = Annotated[str, typer.Argument(help="The job's id; `jobs list` shows them.", metavar="JOB")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose job it is.")]
+JobArgument = Annotated[
+    str,
+    typer.Argument(help="The job's id; `jobs list` shows them.", metavar="JOB", autocompletion=complete_job),
+]
+ProviderArgument = Annotated[
+    str, typer.Argument(help="The provider's name.", metavar="PROVIDER", autocompletion=complete_provider)
+]
 
 
 def flags(url: str | None, key_file: str | None, data: str | None) -> dict[str, str | None]:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from elasticgrid.cli.failures import OK
-from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
+from elasticgrid.cli.failures import FAILED, OK
+from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, ProviderArgument, Url, chosen, flags
 from elasticgrid.cli.output import Format, dollars, print_data, print_table, say
 from elasticgrid.cli.times import optional_time_ms
 
 GROUP = "Look"
-Name = Annotated[str, typer.Argument(help="The provider's name.", metavar="PROVIDER")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    providers = typer.Typer(help="The providers of the grid: list, cordon, uncordon.", no_args_is_help=True)
+    providers = typer.Typer(help="The providers of the grid: list, check, cordon, uncordon.", no_args_is_help=True)
     providers.command("list")(list_providers)
+    providers.command("check")(check)
     providers.command("cordon")(cordon)
     providers.command("uncordon")(uncordon)
     app.add_typer(providers, name="providers", rich_help_panel=GROUP)
@@ -37,7 +39,7 @@ def list_providers(
     Example: elasticgrid providers list
     """
     from elasticgrid.cli.client import gateway
-    from elasticgrid.gateway.grid_routes import ProviderList
+    from elasticgrid.gateway.answers import ProviderList
 
     with gateway(flags(url, key_file, data)) as grid:
         found = grid.get("/v1/providers", ProviderList).items
@@ -45,7 +47,7 @@ def list_providers(
         print_data(found, chosen(output, json))
         return OK
     print_table(
-        ("provider", "engine", "market", "#price/h", "#nodes", "#in use", "#in flight", "#draining", "takes nodes"),
+        ("!provider", "engine", "market", "#price/h", "#nodes", "#used", "#coming", "#leaving", "~takes nodes"),
         (
             (
                 view.spec.name,
@@ -64,8 +66,58 @@ def list_providers(
     return OK
 
 
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="The providers of a grid file, with no gateway asked."),
+    ] = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Say whether each provider can be used from this machine, and if not why and what helps; exit 1 if any cannot.
+
+    Run it where the launcher runs. Nothing is launched and no cloud is asked.
+
+    Example: elasticgrid providers check --config examples/elastic_numpy/grid.yaml
+    """
+    from msgspec.structs import replace
+
+    from elasticgrid.cli.provider_checks import check_provider, this_machine
+
+    here = this_machine(os.environ)
+    if config is not None:
+        from elasticgrid.config.grid_file import read_grid
+
+        checks = [check_provider(spec, here) for spec in read_grid(config)]
+    else:
+        from elasticgrid.cli.client import gateway
+        from elasticgrid.gateway.answers import ProviderList
+
+        with gateway(flags(url, key_file, data)) as grid:
+            found = grid.get("/v1/providers", ProviderList).items
+        checks = [
+            replace(check_provider(view.spec, here), refused=f"{view.refused} {view.detail}".strip())
+            for view in found
+            if not view.withdrawn
+        ]
+    if chosen(output, json) is Format.TEXT:
+        print_table(
+            ("!provider", "engine", "usable", "~why not"),
+            ((each.provider, each.engine, "yes" if each.usable else "no", each.why or each.refused) for each in checks),
+        )
+    else:
+        print_data(checks, chosen(output, json))
+    for each in checks:
+        if each.remedy:
+            say(f"{each.provider}: {each.remedy}")
+    return OK if all(each.usable for each in checks) else FAILED
+
+
 def cordon(
-    provider: Name,
+    provider: ProviderArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     url: Url = None,
     key_file: KeyFile = None,
@@ -78,7 +130,7 @@ def cordon(
     return _ask(provider, "cordon", {"reason": reason}, flags(url, key_file, data))
 
 
-def uncordon(provider: Name, url: Url = None, key_file: KeyFile = None, data: DataDir = None) -> int:
+def uncordon(provider: ProviderArgument, url: Url = None, key_file: KeyFile = None, data: DataDir = None) -> int:
     """Let a cordoned provider take nodes again.
 
     Example: elasticgrid providers uncordon local-spot
@@ -87,11 +139,11 @@ def uncordon(provider: Name, url: Url = None, key_file: KeyFile = None, data: Da
 
 
 def _ask(provider: str, what: str, body: dict[str, str] | None, where: dict[str, str | None]) -> int:
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, provider_path
     from elasticgrid.gateway.providers import ProviderView
 
     with gateway(where) as grid:
-        view = grid.post(f"/v1/providers/{provider}/{what}", ProviderView, body)
+        view = grid.post(provider_path(provider, what), ProviderView, body)
     say(f"{view.spec.name} {'is cordoned' if view.cordon is not None else 'takes nodes'}")
     return OK
 

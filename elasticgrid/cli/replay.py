@@ -1,4 +1,4 @@
-"""`replay`: verify, timeline and state, offline on an archive or on the live log."""
+"""`replay`: verify, timeline and state, and with `review` the rest, offline on an archive or on the live log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from elasticgrid.cli import review
 from elasticgrid.cli.failures import DIVERGED, OK
 from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
-from elasticgrid.cli.output import Format, print_data, print_line, print_table, say, stderr
+from elasticgrid.cli.output import Format, print_data, print_line, print_table, print_text, say, stderr
 from elasticgrid.cli.times import optional_time_ms, time_ms
 from elasticgrid.core.errors import InvalidInput
 
@@ -32,12 +34,19 @@ def register(app: typer.Typer) -> None:
     replay.command("verify")(verify)
     replay.command("timeline")(timeline)
     replay.command("state")(state)
+    review.register(replay)
     app.add_typer(replay, name="replay", rich_help_panel=GROUP)
 
 
 def verify(
     archive: Archive = None,
     salvage: Annotated[bool, typer.Option("--salvage", help="Use what is provably good of a damaged one.")] = False,
+    with_samples: Annotated[
+        bool, typer.Option("--with-samples", help="Of the live log also the step samples; an archive has them or not.")
+    ] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Compare the live log with its mirror instead, event by event.")
+    ] = False,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -46,11 +55,16 @@ def verify(
 ) -> int:
     """Fold the log, take every decision again from what was known then, and compare the whole events.
 
-    Exits with 5 if any came out differently or a law of the log is broken.
+    Windows are rebuilt from step samples where these are there, else taken from the decisions; both are counted. Exits
+    with 5 if any decision came out differently or a law of the log is broken.
 
     Example: elasticgrid replay verify incident.egz
     """
-    report = _verified(archive, salvage, flags(url, key_file, data))
+    if log and archive is not None:
+        raise InvalidInput("--log is about the live log", hint="leave the archive out")
+    if log:
+        return _compare_log(chosen(output, json), flags(url, key_file, data))
+    report = _verified(archive, salvage, with_samples, flags(url, key_file, data))
     if chosen(output, json) is Format.TEXT:
         _print_report(report)
     else:
@@ -58,10 +72,25 @@ def verify(
     return OK if report.ok else DIVERGED
 
 
-def _verified(archive: Path | None, salvage: bool, where: Where) -> VerifyReport:
+def _compare_log(output: Format, where: Where) -> int:
+    from elasticgrid.cli.client import gateway
+    from elasticgrid.log.mirror_record import Verified
+
+    with gateway(where) as grid:
+        found = grid.post("/v1/events/verify", Verified)
+    if output is Format.TEXT:
+        say(f"stream and mirror are the same: {found.compared:,} events through {found.stream_last:,}")
+        if found.rebuilt:
+            say(f"the mirror was made anew: {found.rebuilt}")
+    else:
+        print_data(found, output)
+    return OK
+
+
+def _verified(archive: Path | None, salvage: bool, with_samples: bool, where: Where) -> VerifyReport:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from elasticgrid.cli.history import events_of
+    from elasticgrid.cli.history import events_of, exported
     from elasticgrid.review.verify import verify as verify_events
     from elasticgrid.review.verify import verify_archive
 
@@ -78,13 +107,16 @@ def _verified(archive: Path | None, salvage: bool, where: Where) -> VerifyReport
 
         if archive is not None:
             return verify_archive(archive, salvage=salvage, on_progress=on_progress)
+        if with_samples:
+            with exported(where, with_samples=True) as copy:
+                return verify_archive(copy, on_progress=on_progress)
         with events_of(None, where) as events:
             return verify_events(events, on_progress=on_progress)
 
 
 def _print_report(report: VerifyReport) -> None:
     print_table(
-        ("what", "value"),
+        ("what", "~value"),
         (
             ("events", f"{report.events:,} of {report.jobs} jobs, {report.first_sequence} to {report.last_sequence}"),
             ("missing sequences", report.missing_sequences),
@@ -115,14 +147,17 @@ def _print_report(report: VerifyReport) -> None:
 
 def timeline(
     archive: Archive = None,
-    job: Annotated[str, typer.Option("--job", help="Only this job.")] = "",
-    tenant: Annotated[str, typer.Option("--tenant", help="Only this tenant.")] = "",
-    provider: Annotated[str, typer.Option("--provider", help="Only this provider.")] = "",
+    job: Annotated[str, typer.Option("--job", metavar="JOB", help="Only this job.")] = "",
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Only this tenant.")] = "",
+    provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Only this provider.")] = "",
     kind: Annotated[
-        list[str] | None, typer.Option("--type", help="Only these types; `launch` is every type of the launcher.")
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only these types; `launch` is every type of the launcher."),
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", help="From this UTC time, or so long ago such as 2h.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Until then.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="From this UTC time, or so long ago such as 2h.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Until then.")] = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -150,7 +185,7 @@ def timeline(
         lines = lines_of(events, shown)
         if wanted is Format.TEXT:
             for line in lines:
-                sys.stdout.write(line.text() + "\n")
+                print_text(line.text(), at_once=False)
         elif wanted is Format.JSONL:
             for line in lines:
                 print_line(line)
@@ -163,11 +198,13 @@ def timeline(
 
 def state(
     archive: Archive = None,
-    at: Annotated[str | None, typer.Option("--at", help="A sequence, a UTC time, or so long ago such as 15m.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="WHEN", help="A sequence, a UTC time, or so long ago such as 15m.")
+    ] = None,
     diff: Annotated[
         tuple[str, str] | None, typer.Option("--diff", help="Say what differs between two moments.", metavar="A B")
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only this job, as TENANT/JOB.")] = None,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job, as TENANT/JOB.")] = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -187,7 +224,11 @@ def state(
     with events_of(archive, flags(url, key_file, data)) as events:
         if diff is None:
             sequence, moment = _moment(at, "--at")
-            sys.stdout.write(dump(state_at(events, sequence=sequence, time_ms=moment, job=job)).decode())
+            whole = dump(state_at(events, sequence=sequence, time_ms=moment, job=job))
+            if wanted in (Format.TEXT, Format.JSON):
+                sys.stdout.write(whole.decode())
+            else:
+                print_data(msgspec.json.decode(whole), wanted)
             return OK
         states = []
         for text in diff:
@@ -197,7 +238,7 @@ def state(
     if wanted is not Format.TEXT:
         print_data(found, wanted)
         return OK
-    print_table(("field", diff[0], diff[1]), ((each.field, each.expected, each.got) for each in found))
+    print_table(("field", f"~{diff[0]}", f"~{diff[1]}"), ((each.field, each.expected, each.got) for each in found))
     return OK
 
 

@@ -2,11 +2,12 @@
 
     events/<type>.v<version>.json        an event as it stands in the log: envelope and data
     samples/step-batch.v<version>.json   what a worker publishes (as MessagePack)
+    openapi.json, asyncapi.json          the gateway's interface, and every subject of the bus
     frozen/<type>.v<version>.json        one real event of each version that ever was, to the byte
     frozen/step-batch.v<version>.msgpack the same of a batch of samples, described in a .json beside it; one more,
                                          `step-batch.v<version>-<fields>-fields`, for each time fields were added
 
-The first two are generated. The frozen ones never are: they are what a log of that time holds, and stay for ever.
+All but the frozen ones are generated. Those never are: they are what a log of that time holds, and stay for ever.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import msgspec
 
 from elasticgrid.core.events import EVENT_TYPES, SCHEMA_VERSIONS, Event
 from elasticgrid.core.samples import SAMPLE_VERSION, SampleBatch
+from elasticgrid.documents.asyncapi import DOCUMENT as ASYNCAPI
+from elasticgrid.documents.asyncapi import asyncapi_text
 from elasticgrid.gateway.openapi_document import DOCUMENT as OPENAPI
 from elasticgrid.gateway.openapi_document import openapi_text
 
@@ -39,6 +42,7 @@ def generate() -> dict[str, str]:
     }
     documents[f"samples/{SAMPLE_NAME}.v{SAMPLE_VERSION}.json"] = _schema(SampleBatch, SAMPLE_NAME)
     documents[OPENAPI] = openapi_text()
+    documents[ASYNCAPI] = asyncapi_text()
     return documents
 
 

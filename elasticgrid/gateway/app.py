@@ -24,6 +24,7 @@ from elasticgrid.gateway.log_routes import LOG_ROUTES
 from elasticgrid.gateway.openapi_document import completed, encode
 from elasticgrid.gateway.problems import answer_problem
 from elasticgrid.gateway.service import GatewayService
+from elasticgrid.gateway.trust_routes import TRUST_ROUTES
 
 API_VERSION: Final = "1.0.0"
 
@@ -53,7 +54,7 @@ def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
         route_handlers=[
             Router(
                 "/v1",
-                route_handlers=[*JOB_ROUTES, *LOG_ROUTES, *EVENT_ROUTES, *EXPORT_ROUTES, *GRID_ROUTES],
+                route_handlers=[*JOB_ROUTES, *LOG_ROUTES, *EVENT_ROUTES, *EXPORT_ROUTES, *TRUST_ROUTES, *GRID_ROUTES],
                 guards=[require_key],
             ),
             Router("/v1", route_handlers=OPEN_ROUTES),

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from litestar import Request, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 import elasticgrid
+from elasticgrid.gateway.answers import Health, ProviderList, Version
 from elasticgrid.gateway.bodies import ReasonRequest, decode_body
 from elasticgrid.gateway.parameters import MAX_INTEGER, Gateway, TenantFilter, takes
 from elasticgrid.gateway.providers import ProviderView
 from elasticgrid.projections.results import CostReport
-
-
-class ProviderList(msgspec.Struct, frozen=True, kw_only=True):
-    """All providers, by name."""
-
-    items: tuple[ProviderView, ...]
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway is well. `sequence` is the last event that answers contain, where it was asked for."""
-
-    status: Literal["ok"] = "ok"
-    sequence: int | None = None
-
-
-class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """Which software answers, and which interface it speaks."""
-
-    version: str
-    api: str = "v1"
 
 
 @get("/providers", summary="List providers")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
@@ -12,25 +11,12 @@ from litestar.types import ControllerRouterHandler
 
 from elasticgrid.core.errors import InvalidJob
 from elasticgrid.core.spec import JobSpec
+from elasticgrid.gateway.answers import Submission
 from elasticgrid.gateway.bodies import ReasonRequest, ResizeRequest, decode_body
 from elasticgrid.gateway.job_names import require_tenant
 from elasticgrid.gateway.parameters import Cursor, Gateway, Limit, Reason, Tenant, TenantFilter, takes
 from elasticgrid.gateway.service import DEFAULT_TENANT
 from elasticgrid.projections.results import DecisionPage, JobDetail, JobPage, JobSummary
-
-
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a submission.
-
-    Attributes:
-        accepted: the job would be, or was, accepted.
-        dry_run: nothing was submitted.
-        job: the job; None after a dry run.
-    """
-
-    accepted: bool
-    dry_run: bool
-    job: JobSummary | None = None
 
 
 @post(

@@ -14,6 +14,7 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from elasticgrid.core.job import TERMINAL
+from elasticgrid.gateway.answers import LogPage
 from elasticgrid.gateway.parameters import Gateway, Tenant
 from elasticgrid.gateway.service import DEFAULT_TENANT, GatewayService
 from elasticgrid.gateway.worker_logs import LogFile, LogSource, LogText, Wanted, find_logs, read_after, tail
@@ -31,22 +32,6 @@ _Node = Annotated[str, QueryParameter(max_length=80, description="only this node
 _Rank = Annotated[int | None, QueryParameter(ge=0, le=10**9, description="only this rank's")]
 _Round = Annotated[int, QueryParameter(ge=0, le=10**9, description="this round and later ones; 0 is the last")]
 _Lines = Annotated[int, QueryParameter(ge=0, le=MAX_LINES, description="so many of each worker's last lines")]
-
-
-class LogPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of what a job's workers wrote.
-
-    Attributes:
-        job_id: the job's.
-        log: all of it as one text; where it is of several workers each line says of which.
-        pieces: the same by worker.
-        elsewhere: when there is no output here, the nodes that joined: their providers have it.
-    """
-
-    job_id: str
-    log: str
-    pieces: tuple[LogText, ...]
-    elsewhere: tuple[str, ...] = ()
 
 
 @get("/jobs/{job:str}/logs", summary="Show what a job's workers wrote last")

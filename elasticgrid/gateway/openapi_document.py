@@ -15,10 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from elasticgrid.core.spec import JobSpec
+from elasticgrid.gateway.answers import Health, LogPage, ProviderList, Submission, Version
 from elasticgrid.gateway.bodies import ReasonRequest, ResizeRequest
-from elasticgrid.gateway.grid_routes import Health, ProviderList, Version
-from elasticgrid.gateway.job_routes import Submission
-from elasticgrid.gateway.log_routes import LogPage
 from elasticgrid.gateway.problems import PROBLEM_JSON, Problem
 from elasticgrid.log.importing import Imported
 from elasticgrid.projections.results import CostReport, DecisionPage, EventPage, JobDetail, JobPage

@@ -331,7 +331,7 @@ class GatewayService:
             sequence = await self.caught_up(scope)
             state = self._projector.grid.job((tenant, job))
         if state is None or state.spec is None:
-            raise NotFound(f"there is no such job of tenant {tenant}", where="job", hint="list jobs for their ids")
+            raise NotFound(f"tenant {tenant} has no job of this id", where=job, hint="list jobs for their ids")
         return state, sequence
 
     async def _about_provider(

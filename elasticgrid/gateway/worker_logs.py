@@ -156,6 +156,8 @@ def read_after(launches_dir: Path, source: LogSource, offset: int, *, whole_line
     """
     with contextlib.ExitStack() as stack:
         file = _open_source(stack, launches_dir, source)
+        if file is not None and os.fstat(file).st_size < offset:
+            offset = 0  # the file has begun anew
         data = os.pread(file, MAX_PIECE_BYTES, offset) if file is not None else b""
     if whole_lines and len(data) < MAX_PIECE_BYTES:
         data = data[: data.rfind(b"\n") + 1]

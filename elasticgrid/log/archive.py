@@ -1,7 +1,7 @@
 """Archives: a part of the log in one file that replays with no server.
 
-`archive_format` says what is in the file, `archive_writer` writes it and `archive_reader` reads it; here are the two
-streams of one, each by itself, and the archive as a log that nothing can be appended to.
+`archive_format` says what is in the file, `archive_writer` writes it, `archive_frames` unpacks it and `archive_reader`
+reads it; here are the two streams of one, each by itself, and the archive as a log that nothing can be appended to.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ArchivedEvents:
 
     def __iter__(self) -> Iterator[Recorded]:
         self.missing = []
-        for record in read_archive(self.path, salvage=self.salvage):
+        for record in read_archive(self.path, salvage=self.salvage, only="events"):
             if isinstance(record, Recorded):
                 yield record
             elif isinstance(record, MissingRecords):
@@ -75,7 +75,7 @@ class ArchivedSamples:
         self.salvage = salvage
 
     def __iter__(self) -> Iterator[SampleMessage]:
-        for record in read_archive(self.path, salvage=self.salvage):
+        for record in read_archive(self.path, salvage=self.salvage, only="samples"):
             if isinstance(record, SampleMessage):
                 yield record
 

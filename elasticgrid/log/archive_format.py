@@ -14,6 +14,11 @@ everything behind the chain in this line. `number` counts the lines from 0. The 
     F <JSON>                              the footer, always the last line
 
 An event whose bytes contain a line feed, or begin with `=`, is written as `=` and their base64.
+
+Before every frame but the header's stands its seal, which lets a reader prove all lines of the frame at once. It is a
+skippable frame, nothing to whoever only decompresses: three little-endian words of four bytes (the magic, 36, the
+compressed length of the frame) and the SHA-256 of the chain of the line before and the compressed frame. A frame
+without a seal, or with one that does not hold, is proven line by line.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import struct
 from typing import Annotated, Final
 
 import msgspec
@@ -38,6 +44,12 @@ MAX_WINDOW_BYTES: Final = 8 << 20
 
 CHAIN_START: Final = b"0" * 32
 CHAIN_BYTES: Final = 32
+
+#: A longer compressed frame, or one of more bytes of lines than this, is never read at once.
+MAX_SEALED_BYTES: Final = FRAME_BYTES + MAX_LINE_BYTES
+SEAL_MAGIC: Final = b"\x5e\x2a\x4d\x18"
+_SEAL: Final = struct.Struct("<4sII32s")
+SEAL_BYTES: Final = _SEAL.size
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -142,6 +154,24 @@ class MissingRecords(msgspec.Struct, frozen=True):
 def next_chain(previous: bytes, body: bytes) -> bytes:
     """The chain of a line with this body (everything behind its chain and the space), in ASCII."""
     return hashlib.sha256(previous + body).hexdigest()[:CHAIN_BYTES].encode()
+
+
+def seal_digest(chain: bytes, frame: bytes) -> bytes:
+    """What a seal says of a compressed frame that follows a line with this chain."""
+    return hashlib.sha256(chain + frame).digest()
+
+
+def seal(chain: bytes, frame: bytes) -> bytes:
+    """The seal of a compressed frame that follows a line with this chain."""
+    return _SEAL.pack(SEAL_MAGIC, _SEAL.size - 8, len(frame), seal_digest(chain, frame))
+
+
+def read_seal(data: bytes) -> tuple[int, bytes] | None:
+    """The compressed length of the frame and its digest, if these `SEAL_BYTES` are a seal."""
+    if len(data) != _SEAL.size:
+        return None
+    magic, size, length, digest = _SEAL.unpack(data)
+    return (length, digest) if magic == SEAL_MAGIC and size == _SEAL.size - 8 else None
 
 
 def pack(data: bytes) -> bytes:

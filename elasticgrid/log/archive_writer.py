@@ -26,6 +26,7 @@ from elasticgrid.log.archive_format import (
     SampleRange,
     next_chain,
     pack,
+    seal,
 )
 from elasticgrid.log.archive_secrets import without_credentials
 from elasticgrid.log.codec import encode
@@ -68,7 +69,7 @@ class ArchiveWriter:
         )
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._file = -1
-        self._chain = CHAIN_START
+        self._chain = self._sealed_chain = CHAIN_START
         self._number = 0
         self._lines: list[bytes] = []
         self._lines_bytes = 0
@@ -156,9 +157,13 @@ class ArchiveWriter:
 
     def _end_frame(self) -> None:
         if self._lines:
-            frame = memoryview(self._compressor.compress(b"".join(self._lines)))
-            while frame:
-                frame = frame[os.write(self._file, frame) :]
+            frame = self._compressor.compress(b"".join(self._lines))
+            if self._sealed_chain != CHAIN_START:
+                frame = seal(self._sealed_chain, frame) + frame
+            left = memoryview(frame)
+            while left:
+                left = left[os.write(self._file, left) :]
+            self._sealed_chain = self._chain
             self._lines = []
             self._lines_bytes = 0
 

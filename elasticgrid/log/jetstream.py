@@ -98,10 +98,11 @@ class JetStreamLog:
         """See `EventLog.read`."""
         last = await self.last_sequence(scope)
         end = last if through is None else min(through, last)
+        whole = scope == Scope()
         previous = max(after, 0)
         async for batch in read_through(self._client, EVENTS_STREAM, _filter(scope), after=previous, through=end):
             for message in batch:
-                if scope == Scope() and message.sequence != previous + 1:
+                if whole and message.sequence != previous + 1:
                     raise _gap(previous, message.sequence)
                 previous = message.sequence
                 if (record := self._record(message)) is not None:
@@ -109,20 +110,23 @@ class JetStreamLog:
 
     async def follow(self, *, after: int = 0, scope: Scope = Scope()) -> AsyncGenerator[Recorded]:
         """See `EventLog.follow`. LogDiverged is raised when the stream is no longer the one that was read."""
+        whole = scope == Scope()
         previous = max(after, 0)
         read_again = False
         while True:
             async with Follower(self._client, EVENTS_STREAM, _filter(scope), after=previous) as follower:
-                async for message in follower:
-                    if scope == Scope() and message.sequence != previous + 1:
-                        if read_again:
-                            raise _gap(previous, message.sequence)
-                        read_again = True
-                        break
-                    read_again = False
-                    previous = message.sequence
-                    if (record := self._record(message)) is not None:
-                        yield record
+                hole = False
+                while not hole:
+                    for message in await follower.next_batch():
+                        if whole and message.sequence != previous + 1:
+                            if read_again:
+                                raise _gap(previous, message.sequence)
+                            read_again = hole = True
+                            break
+                        read_again = False
+                        previous = message.sequence
+                        if (record := self._record(message)) is not None:
+                            yield record
 
     async def last_sequence(self, scope: Scope = Scope()) -> int:
         """See `EventLog.last_sequence`.

@@ -33,6 +33,23 @@ class LogRecord(msgspec.Struct, frozen=True):
     is_event: bool = True
 
 
+class Verified(msgspec.Struct, frozen=True):
+    """What a comparison of stream and mirror found in order.
+
+    Attributes:
+        stream_last, mirror_last: where each of them ended.
+        compared: events whose bytes were compared.
+        full: whether these were all that both have.
+        rebuilt: why the mirror was begun anew, empty when it was not.
+    """
+
+    stream_last: int
+    mirror_last: int
+    compared: int
+    full: bool
+    rebuilt: str = ""
+
+
 def record_of(recorded: Recorded) -> LogRecord:
     """An event of the log as the mirror keeps it."""
     return LogRecord(recorded.sequence, recorded.recorded_ms, subject_of(recorded.event), recorded.raw)

@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-import msgspec
 import structlog
 from nats.aio.client import Client
 
@@ -25,7 +24,7 @@ from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.mirror import Difference, Mirror
 from elasticgrid.log.mirror_batches import in_batches
 from elasticgrid.log.mirror_file import MirrorDamaged
-from elasticgrid.log.mirror_record import LogRecord, describe, record_of
+from elasticgrid.log.mirror_record import LogRecord, Verified, describe, record_of
 from elasticgrid.log.mirror_strays import Strays
 from elasticgrid.log.port import EventLog, Expectation, Scope
 
@@ -40,23 +39,6 @@ PATIENCE_S: Final = 2.0
 _PAUSE_S: Final = 0.1
 
 RESTORE_HINT: Final = "stop the grid and run `elasticgrid events restore --from mirror`"
-
-
-class Verified(msgspec.Struct, frozen=True):
-    """What a comparison of stream and mirror found in order.
-
-    Attributes:
-        stream_last, mirror_last: where each of them ended.
-        compared: events whose bytes were compared.
-        full: whether these were all that both have.
-        rebuilt: why the mirror was begun anew, empty when it was not.
-    """
-
-    stream_last: int
-    mirror_last: int
-    compared: int
-    full: bool
-    rebuilt: str = ""
 
 
 class MirroredLog:

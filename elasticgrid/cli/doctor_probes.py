@@ -1,0 +1,155 @@
+"""What `doctor` looks at: this machine, the gateway and the bus. No probe raises, starts or changes anything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from elasticgrid import __version__
+from elasticgrid.bus.connect import BusAddress, connect, disconnect, read_credentials
+from elasticgrid.bus.embedded import find_nats_server
+from elasticgrid.cli.client import read_key, where
+from elasticgrid.cli.doctor_checks import Found
+from elasticgrid.config.settings import Settings
+from elasticgrid.core.errors import BusUnavailable, ElasticGridError, InvalidInput
+
+TIMEOUT_S: Final = 3.0
+_ENGINES: Final = ("local", "ssh", "gcp", "aws", "azure")
+
+
+def look(settings: Settings, environ: Mapping[str, str], *, http: str, nats_server: str | None = None) -> Found:
+    """Everything the checks need."""
+    data_dir = Path(settings.data_dir.value)
+    facts = {
+        **_port(http),
+        **_engines(),
+        **_server(nats_server),
+        **_folder(data_dir),
+        **_gateway(settings),
+        **asyncio.run(_bus(environ)),
+    }
+    return Found(http=http, our_version=__version__, **facts)
+
+
+def _port(http: str) -> dict[str, Any]:
+    host, _, port = http.rpartition(":")
+    if not host or not port.isdigit():
+        return {}
+    try:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT_S):
+            return {"http_taken": True}
+    except ConnectionRefusedError:
+        return {"http_taken": False}
+    except (OSError, OverflowError):
+        return {}
+
+
+def _engines() -> dict[str, Any]:
+    try:
+        from iroh_tinker.cloud.engines import engines_available
+    except ImportError as error:
+        return {"engine_problem": f"iroh-tinker is not installed: {error}"}
+    return {"engines": tuple(name for name in engines_available() if name in _ENGINES)}
+
+
+def _server(given: str | None) -> dict[str, Any]:
+    try:
+        path = find_nats_server(given)
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except ElasticGridError as error:
+        return {"server_problem": error.what}
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"server_problem": f"it cannot be run: {error}"}
+    return {"server_path": str(path), "server_version": told.stdout.strip().removeprefix("nats-server: ")}
+
+
+def _folder(data_dir: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = {"data_dir": str(data_dir)}
+    there = data_dir
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        facts["data_dir_problem"] = f"{there} is no folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        facts["data_dir_problem"] = "it cannot be written to" if there == data_dir else f"{there} cannot be written to"
+    try:
+        usage = shutil.disk_usage(there)
+    except OSError:
+        return facts
+    return {**facts, "free_bytes": usage.free, "total_bytes": usage.total}
+
+
+def _gateway(settings: Settings) -> dict[str, Any]:
+    try:
+        url, key_file = where(settings)
+    except InvalidInput:
+        return {"gateway_url": settings.gateway_url.value, "key_problem": "no key is named"}
+    facts: dict[str, Any] = {"gateway_url": url, "key_file": key_file}
+    key = ""
+    if key_file == "-":
+        facts["key_problem"] = "a key from standard input is not read here"
+    else:
+        try:
+            key = read_key(key_file)
+            facts["key_mode"] = stat.S_IMODE(Path(key_file).stat().st_mode)
+        except (ElasticGridError, OSError) as error:
+            facts["key_problem"] = error.what if isinstance(error, ElasticGridError) else str(error.strerror)
+    try:
+        with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as asking:
+            return {**facts, **_answers(asking, key)}
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, ValueError) as error:
+        return {**facts, "gateway_problem": f"it does not answer as a gateway: {error}"}
+
+
+def _answers(asking: httpx.Client, key: str) -> dict[str, Any]:
+    begun_s, begun = time.time(), time.monotonic()
+    version = asking.get("/v1/version").raise_for_status()
+    round_trip_s = time.monotonic() - begun
+    facts: dict[str, Any] = {
+        "gateway_version": str(msgspec.json.decode(version.content, type=dict[str, Any]).get("version", "")),
+        "round_trip_s": round_trip_s,
+    }
+    if "Date" in version.headers:
+        theirs_s = parsedate_to_datetime(version.headers["Date"]).timestamp()
+        facts["skew_s"] = theirs_s - (begun_s + round_trip_s / 2)
+    ready = asking.get("/v1/readyz")
+    facts["gateway_ready"] = ready.is_success
+    if not ready.is_success:
+        facts["gateway_ready_problem"] = str(msgspec.json.decode(ready.content, type=dict[str, Any]).get("detail", ""))
+    if key:
+        facts["gateway_status"] = asking.get("/v1/jobs", params={"limit": 1}, headers={"X-API-Key": key}).status_code
+    return facts
+
+
+async def _bus(environ: Mapping[str, str]) -> dict[str, Any]:
+    address = BusAddress.from_environment(environ)
+    if address is None:
+        return {}
+    facts: dict[str, Any] = {"bus_url": address.url, "credentials": address.credentials}
+    if address.credentials:
+        try:
+            read_credentials(address.credentials)
+        except InvalidInput as error:
+            return {**facts, "credentials_problem": error.what}
+    try:
+        client = await connect(address, name="doctor", connect_timeout_s=TIMEOUT_S)
+    except BusUnavailable as error:
+        return {**facts, "bus_problem": error.what, "credentials_refused": "refused the credential" in error.hint}
+    except InvalidInput as error:
+        return {**facts, "bus_problem": error.what, "credentials_refused": False}
+    try:
+        return {**facts, "bus_server_version": str(client.connected_server_version)}
+    finally:
+        await disconnect(client)

@@ -1,0 +1,176 @@
+"""`jobs watch`: a live view of one job on a terminal, and its events as lines everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from elasticgrid.cli.failures import INTERRUPTED, OK
+from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
+from elasticgrid.cli.output import (
+    Format,
+    clock,
+    dollars,
+    on_terminal,
+    plain_terminal,
+    print_line,
+    print_text,
+    say,
+    stdout,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from elasticgrid.cli.client import Gateway
+    from elasticgrid.projections.results import EventView, JobDetail
+
+#: How often the job is asked for besides its events: steps and cost change without any.
+REFRESH_S: Final = 1.0
+_MAX_NODES: Final = 8
+_LAST_EVENTS: Final = 200
+
+
+def watch(
+    job: JobArgument,
+    tenant: Tenant = "default",
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Follow a job from its beginning until it is over or Ctrl-C.
+
+    On a terminal this is a live view; elsewhere it is one line per event.
+
+    Example: elasticgrid jobs watch elastic-numpy-abc123
+    """
+    from elasticgrid.cli.client import gateway, job_path
+
+    wanted = chosen(output, json)
+    with gateway(flags(url, key_file, data)) as grid:
+        events = grid.events(job_path(job, "events", "stream"), after=0, tenant=tenant)
+        try:
+            if wanted is Format.TEXT and not plain_terminal():
+                _live(grid, job, tenant, events)
+            else:
+                _lines(events, wanted)
+        except KeyboardInterrupt:
+            say(f"the job goes on; look again with: elasticgrid jobs watch {job}")
+            say(f"cancel it with: elasticgrid jobs cancel {job}")
+            return INTERRUPTED
+    return OK
+
+
+def _lines(events: Iterator[EventView], output: Format) -> None:
+    for event in events:
+        if output is Format.TEXT:
+            when = clock(event.recorded_ms, short=on_terminal())
+            print_text(f"{when} {event.sequence:6} {event.type:24} {event.text}")
+        else:
+            print_line(event)
+        if event.type == "decision.outcome":
+            return
+
+
+def _live(grid: Gateway, job: str, tenant: str, events: Iterator[EventView]) -> None:
+    from rich.live import Live
+
+    view = LiveView(grid, job, tenant)
+    view.refresh()
+    with view.refreshed(), Live(get_renderable=view.render, console=stdout(), refresh_per_second=4):
+        for event in events:
+            view.see(event)
+            if event.type == "decision.outcome":
+                view.refresh()
+                return
+
+
+class LiveView:
+    """What is shown of a job: its size and cost, its nodes, and the last events.
+
+    Args:
+        grid: where it is asked for.
+        job, tenant: which one.
+    """
+
+    def __init__(self, grid: Gateway, job: str, tenant: str) -> None:
+        self._grid = grid
+        self._job = job
+        self._tenant = tenant
+        self._detail: JobDetail | None = None
+        self._events: deque[EventView] = deque(maxlen=_LAST_EVENTS)
+
+    def see(self, event: EventView) -> None:
+        """Take in an event."""
+        self._events.append(event)
+
+    def refresh(self) -> None:
+        """Ask for the job as of now."""
+        from elasticgrid.cli.client import job_path
+        from elasticgrid.projections.results import JobDetail
+
+        self._detail = self._grid.get(job_path(self._job), JobDetail, tenant=self._tenant)
+
+    @contextlib.contextmanager
+    def refreshed(self) -> Iterator[None]:
+        """Ask again and again while the block runs."""
+        from elasticgrid.core.errors import ElasticGridError
+
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.wait(REFRESH_S):
+                # The stream of events says when the gateway is gone.
+                with contextlib.suppress(ElasticGridError):
+                    self.refresh()
+
+        thread = threading.Thread(target=ask, name="refresh", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def render(self) -> RenderableType:
+        """The view as it is now, no higher than the terminal."""
+        from rich.console import Group
+        from rich.text import Text
+
+        detail = self._detail
+        if detail is None:
+            return Text("")
+        nodes = [node for node in detail.nodes if node.status not in ("left", "lost")][:_MAX_NODES]
+        parts: list[RenderableType] = [table_of(("what", "~value"), job_rows(detail), fold=False), Text("")]
+        if nodes:
+            rows = [(node.id, node.provider, node.status, str(node.round), str(node.last_step)) for node in nodes]
+            parts += [table_of(("!node", "provider", "status", "#round", "#step"), rows), Text("")]
+        left = max(stdout().height - len(job_rows(detail)) - len(nodes) - 7, 3)
+        last = [(clock(event.recorded_ms, short=True), event.type, event.text) for event in list(self._events)[-left:]]
+        parts.append(table_of(("time", "event", "~what"), last, fold=False))
+        return Group(*parts)
+
+
+def job_rows(detail: JobDetail) -> list[tuple[str, str]]:
+    """The job in a few lines."""
+    job = detail.job
+    steps = max((node.last_step for node in detail.nodes), default=0)
+    rows = [
+        ("job", f"{job.id} of {job.tenant}"),
+        ("phase", job.phase + (f": {job.outcome_reason}" if job.outcome_reason else "")),
+        ("size", f"{job.world_nodes} nodes train, {job.target_nodes} wanted, {job.min_nodes}..{job.max_nodes} allowed"),
+        ("progress", f"round {job.round}, step {steps}, checkpoint at step {job.checkpoint_step}"),
+        ("decision", f"{job.action} [{job.rule}] {job.reason}" if job.rule else "none yet"),
+        ("cost", f"{dollars(job.cost_microdollars, places=4)}, now {dollars(job.price_microdollars_per_hour)}/h"),
+    ]
+    if job.waiting:
+        rows.append(("waiting", job.waiting))
+    if job.paused:
+        rows.append(("paused", job.paused))
+    return rows

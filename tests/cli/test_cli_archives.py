@@ -1,0 +1,260 @@
+"""`events export` and `events import` through a gateway: what comes out, and a grid in which it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+from cli_grid import GridThread, Run
+
+from elasticgrid.bus.follower import BusMessage
+from elasticgrid.core import events as ev
+from elasticgrid.core.spec import JobSpec
+from elasticgrid.decider.service import Decider
+from elasticgrid.log.archive import ArchivedEvents, ArchiveWriter
+from elasticgrid.log.importing import record_tenant
+from elasticgrid.testing.history import SimulatedGrid
+
+
+@pytest.fixture
+def study(data_dir: Path) -> Iterator[GridThread]:
+    """A grid on a bus of its own, with nothing in it but its providers."""
+    with GridThread(data_dir, on_bus=True) as running:
+        yield running
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Export
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_holds_the_log_event_by_event(run: Run, past: GridThread, history: SimulatedGrid) -> None:
+    ended = run("events", "export", "log.egz", "--json")
+    assert ended.code == 0
+    assert ended.json()["footer"]["events"] == len(history.recorded)
+    assert list(ArchivedEvents("log.egz")) == history.recorded
+    assert run("replay", "verify", "log.egz").code == 0
+    assert Path("log.egz").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_part_of_the_log_is_exported_by_job_and_time(run: Run, past: GridThread, history: SimulatedGrid) -> None:
+    middle = history.recorded[len(history.recorded) // 2].recorded_ms
+    assert run("events", "export", "job.egz", "--job", "train").code == 0
+    assert {recorded.event.job for recorded in ArchivedEvents("job.egz")} == {"train"}
+    assert run("events", "export", "none.egz", "--job", "none").code == 0
+    assert list(ArchivedEvents("none.egz")) == []
+    when = datetime.fromtimestamp(middle / 1000, UTC).isoformat()
+    assert run("events", "export", "late.egz", "--since", when).code == 0
+    assert run("events", "export", "early.egz", "--until", when).code == 0
+    late, early = list(ArchivedEvents("late.egz")), list(ArchivedEvents("early.egz"))
+    assert early + late == history.recorded
+    assert late[0].recorded_ms >= middle > early[-1].recorded_ms
+    for name in ("*", ">", "a.b"):
+        assert run("events", "export", "odd.egz", "--job", name, "--force").code == 0
+        assert list(ArchivedEvents("odd.egz")) == []
+
+
+def test_a_file_that_is_there_is_not_replaced_unasked(run: Run, past: GridThread, folder: Path) -> None:
+    (folder / "log.egz").write_text("mine")
+    assert run("events", "export", "log.egz").code == 2
+    assert (folder / "log.egz").read_text() == "mine"
+    assert run("events", "export", "log.egz", "--force").code == 0
+
+
+def test_samples_that_nobody_keeps_are_refused(run: Run, past: GridThread, folder: Path) -> None:
+    ended = run("events", "export", "log.egz", "--with-samples")
+    assert ended.code == 2
+    assert "keeps no step samples" in ended.err
+    assert [path.name for path in folder.iterdir()] == [".elasticgrid"]
+
+
+def test_credentials_stay_in_the_grid(run: Run, grid: GridThread, job_file: Path) -> None:
+    job_file.write_text(job_file.read_text() + "env: {MY_TOKEN: opensesame}\n")
+    assert run("submit", job_file).code == 0
+    ended = run("events", "export", "log.egz")
+    assert "credentials in 1 events" in ended.out
+    assert not any(b"opensesame" in recorded.raw for recorded in ArchivedEvents("log.egz"))
+
+
+def wait_until_nothing_is_left(grid: GridThread) -> None:
+    """The gateway tidies up once the last byte is on its way."""
+
+    async def emptied() -> None:
+        async with asyncio.timeout(10):
+            while list((grid.data_dir / "spool").iterdir()):  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+
+    grid.call(emptied())
+
+
+def test_nothing_stays_in_the_gateways_folder(run: Run, past: GridThread) -> None:
+    assert run("events", "export", "log.egz").code == 0
+    wait_until_nothing_is_left(past)
+
+
+def test_a_reader_that_goes_away_leaves_nothing_behind(past: GridThread) -> None:
+    key = past.service.key_file.read_text().strip()
+    with (
+        httpx.Client(base_url=past.url, headers={"X-API-Key": key}) as client,
+        client.stream("GET", "/v1/events/export") as answer,
+    ):
+        assert answer.status_code == 200
+    wait_until_nothing_is_left(past)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Import
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.server
+def test_an_imported_job_is_looked_at_as_it_was(
+    run: Run, study: GridThread, archive: Path, history: SimulatedGrid
+) -> None:
+    imported = run("events", "import", archive, "--tenant", "incident", "--json").json()
+    of_jobs = [recorded for recorded in history.recorded if recorded.event.tenant != "_grid"]
+    assert imported["tenant"] == "_incident"
+    assert (imported["jobs"], imported["events"]) == (1, len(of_jobs))
+    assert imported["left_out_grid_events"] == len(history.recorded) - len(of_jobs)
+    assert imported["left_out_samples"] == len(history.samples)
+
+    async def log() -> list[ev.Recorded]:
+        return [recorded async for recorded in study.log.read(after=imported["first_sequence"] - 1)]
+
+    there = study.call(log())
+    assert [recorded.recorded_ms for recorded in there] == [recorded.recorded_ms for recorded in of_jobs]
+    assert [recorded.event.id for recorded in there] == [recorded.event.id for recorded in of_jobs]
+    assert {recorded.event.tenant for recorded in there} == {"_incident"}
+
+    job = run("jobs", "list", "--tenant", "_incident", "--json").json()[0]
+    then = history.job(("default", "train"))
+    assert (job["id"], job["phase"], job["round"]) == ("train", "completed", then.round)
+    assert job["cost_microdollars"] == then.spent_microdollars
+    assert "rules:" in run("decisions", "why", "train", "--tenant", "_incident").out
+    assert "decision.outcome" in run("jobs", "watch", "train", "--tenant", "_incident").out
+
+
+@pytest.mark.server
+def test_nobody_decides_about_what_was_imported(
+    run: Run, study: GridThread, tmp_path: Path, history: SimulatedGrid
+) -> None:
+    begun = [recorded for recorded in history.recorded if recorded.event.tenant != "_grid"][:1]
+    path = tmp_path / "begun.egz"
+    with ArchiveWriter(path, created_ms=0) as writer:
+        writer.add_event(begun[0])
+    assert run("events", "import", path, "--tenant", "x").code == 0
+    real = JobSpec(name="real", command=("true",), workdir="/")
+    study.call(study.service.submit(real, actor="key:test"))
+
+    async def decisions() -> set[str]:
+        """The tenants of whom something was decided, once the job that is real was decided about."""
+        decider = asyncio.create_task(Decider(study.log, _no_samples, _NoTime()).run())
+        tenants = set()
+        async with asyncio.timeout(20):
+            async for recorded in study.log.follow():
+                if isinstance(recorded.event, ev.Event) and recorded.event.basis is not None:
+                    tenants.add(recorded.event.tenant)
+                    if isinstance(recorded.event.data, ev.PlacementDecided):
+                        break
+        decider.cancel()
+        await asyncio.gather(decider, return_exceptions=True)
+        return tenants
+
+    assert study.call(decisions()) == {"default"}
+    for verb in ("cancel", "pause", "resume"):
+        assert run("jobs", verb, "train", "--tenant", "_x").code == 2
+
+
+@pytest.mark.server
+def test_only_an_empty_grid_takes_an_archive(run: Run, study: GridThread, archive: Path, job_file: Path) -> None:
+    assert run("submit", job_file).code == 0
+    ended = run("events", "import", archive, "--tenant", "incident")
+    assert ended.code == 1
+    assert "the grid is not empty" in ended.err
+    assert run("jobs", "list", "--tenant", "_incident", "--json").json() == []
+
+
+@pytest.mark.server
+def test_a_damaged_archive_appends_nothing(run: Run, study: GridThread, archive: Path) -> None:
+    data = bytearray(archive.read_bytes())
+    data[len(data) // 2] ^= 1
+    archive.write_bytes(data)
+    before = study.call(study.log.last_sequence())
+    assert run("events", "import", archive, "--tenant", "incident").code == 1
+    assert study.call(study.log.last_sequence()) == before
+    archive.write_bytes(b"junk")
+    ended = run("events", "import", archive, "--tenant", "incident")
+    assert ended.code == 1
+    assert "not an elasticgrid archive" in ended.err
+    assert list((study.data_dir / "spool").iterdir()) == []
+
+
+@pytest.mark.server
+def test_an_export_has_the_samples_that_are_on_the_bus(run: Run, study: GridThread, history: SimulatedGrid) -> None:
+    async def publish() -> None:
+        assert study.service.bus is not None
+        for message in history.samples[:20]:
+            await study.service.bus.jetstream().publish(message.subject, message.data)
+
+    study.call(publish())
+    ended = run("events", "export", "log.egz", "--with-samples", "--json")
+    assert ended.json()["footer"]["samples"] == 20
+    assert run("replay", "verify", "--with-samples").code == 0
+
+
+def test_a_grid_on_no_bus_takes_no_archive(run: Run, grid: GridThread, archive: Path) -> None:
+    assert run("events", "import", archive, "--tenant", "incident").code == 2
+    assert run("events", "import", "none.egz", "--tenant", "incident").code == 3
+
+
+def test_two_jobs_of_one_id_are_not_mixed_up(run: Run, data_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "two.egz"
+    spec = JobSpec(name="same", command=("x",))
+    with ArchiveWriter(path, created_ms=0) as writer:
+        for sequence, tenant in enumerate(("a", "b"), 1):
+            event = ev.Event(
+                id=tenant, time_ms=0, tenant=tenant, job="same", actor="key:x", data=ev.JobSubmitted(spec=spec)
+            )
+            writer.add_event(ev.Recorded(sequence, 0, event))
+    with GridThread(data_dir, on_bus=True):
+        ended = run("events", "import", path, "--tenant", "incident")
+    assert ended.code == 2
+    assert "both have a job same" in ended.err
+
+
+@pytest.mark.parametrize("name", ["", "_grid", "grid", "Up", "a.b", "x" * 63])
+def test_a_tenant_that_cannot_be_is_refused(name: str, run: Run, grid: GridThread, archive: Path) -> None:
+    assert run("events", "import", archive, "--tenant", name).code == 2
+
+
+def test_records_are_told_from_tenants_that_run_jobs() -> None:
+    assert record_tenant("study") == record_tenant("_study") == "_study"
+
+
+class _NoTime:
+    """A clock that stands still."""
+
+    def now_ms(self) -> int:
+        return 1_800_000_000_000
+
+    async def sleep(self, duration_s: float) -> None:
+        await asyncio.Event().wait()
+
+
+class _NoSamples:
+    """A stream of samples in which nothing comes."""
+
+    async def next_batch(self) -> list[BusMessage]:
+        await asyncio.Event().wait()
+        return []
+
+    async def aclose(self) -> None:
+        return
+
+
+def _no_samples(*, after: int) -> _NoSamples:
+    return _NoSamples()

@@ -1,0 +1,112 @@
+"""How data is printed: tables that fit a terminal, lines that a pipe can use."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_grid import GridThread, Run
+
+from elasticgrid.cli.output import Format, print_data, print_table
+
+
+def on_terminal(*arguments: str, **environ: str) -> list[str]:
+    """What a command prints on a terminal of 80 columns."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **environ}
+    with subprocess.Popen(
+        [sys.executable, "-m", "elasticgrid.cli.main", *arguments], stdout=slave, stderr=slave, env=environment
+    ) as process:
+        os.close(slave)
+        text = b""
+        try:
+            while piece := os.read(master, 65_536):
+                text += piece
+        except OSError:
+            pass  # the other end is closed
+        os.close(master)
+        assert process.wait(timeout=30) == 0
+    return text.decode().splitlines()
+
+
+def test_off_a_terminal_every_row_is_one_line_and_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "word " * 60
+    print_table(("!name", "#count", "~text"), [("a", 1, long), ("longer", 22, "two\nlines")])
+    assert capsys.readouterr().out.splitlines() == [
+        "name    count  text",
+        f"a           1  {long.strip()}",
+        "longer     22  two lines",
+    ]
+
+
+def test_cells_are_text_and_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name",), [("[bold]x[/bold]",)])
+    assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_on_a_terminal_tables_fit_and_what_is_copied_is_whole(past: GridThread) -> None:
+    lines = on_terminal("decisions", "list", "train", NO_COLOR="1")
+    assert max(map(len, lines)) <= 80
+    lines = on_terminal("jobs", "list", NO_COLOR="1")
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("train ")
+    lines = on_terminal("events", "list", "--limit", "30", NO_COLOR="1")
+    assert max(map(len, lines)) <= 80
+    assert any("decision.placement" in line for line in lines)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_no_colour_where_none_is_wanted(environ: dict[str, str], past: GridThread) -> None:
+    assert not any("\x1b[" in line for line in on_terminal("jobs", "list", **environ))
+    assert not any("\x1b[" in line for line in on_terminal("jobs", "watch", "train", **environ))
+
+
+@pytest.mark.process
+def test_watching_on_a_terminal_ends_with_the_whole_picture(past: GridThread) -> None:
+    text = "\n".join(on_terminal("jobs", "watch", "train"))
+    assert "completed" in text
+    assert "decision.outcome" in text
+
+
+def test_each_format_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": 1}, {"a": 2}]
+    print_data(rows, Format.JSON)
+    assert capsys.readouterr().out == '[\n  {\n    "a": 1\n  },\n  {\n    "a": 2\n  }\n]\n'
+    print_data(rows, Format.JSONL)
+    assert capsys.readouterr().out == '{"a":1}\n{"a":2}\n'
+    print_data(rows, Format.YAML)
+    assert capsys.readouterr().out == "- a: 1\n- a: 2\n"
+
+
+def test_data_goes_to_standard_output_and_hints_to_standard_error(run: Run, grid: GridThread, job_file: Path) -> None:
+    submitted = run("submit", job_file)
+    assert submitted.out.startswith("train-")
+    assert "next: elasticgrid jobs watch train-" in submitted.err
+    listed = run("jobs", "list", "-o", "jsonl")
+    assert len(listed.out.splitlines()) == 1
+    assert listed.err == ""
+
+
+def test_an_error_is_one_line_off_a_terminal(run: Run) -> None:
+    ended = run("validate", "x" * 200 + ".yaml")
+    assert ended.code == 3
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_what_other_people_wrote_cannot_move_the_cursor_or_fake_a_line(
+    run: Run, grid: GridThread, job_file: Path
+) -> None:
+    job = run("submit", job_file).out.strip()
+    evil = "x\x1b[2J\x1b]0;title\x07\n     9 train decision.scale fake"
+    assert run("jobs", "cancel", job, "--reason", evil).code == 0
+    for line in (("events", "list"), ("jobs", "show", job), ("replay", "timeline")):
+        ended = run(*line)
+        assert "\x1b" not in ended.out
+        assert not any(each.startswith("     9 train") for each in ended.out.splitlines())
+        assert "\x1b" not in ended.err
