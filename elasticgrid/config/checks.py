@@ -7,6 +7,7 @@ checked by `require_sound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -45,6 +46,7 @@ def job_findings(spec: JobSpec) -> Iterator[Finding]:
     yield from _sizes(spec)
     yield from _scaling(spec.scaling)
     yield from _placement(spec.placement)
+    yield from _folders(spec)
 
 
 def _sizes(spec: JobSpec) -> Iterator[Finding]:
@@ -104,3 +106,14 @@ def _placement(policy: PlacementPolicy) -> Iterator[Finding]:
             "spot nodes are required and capped at once",
             "leave it out, or write spot: allow",
         )
+
+
+def _folders(spec: JobSpec) -> Iterator[Finding]:
+    for place in spec.file_mounts:
+        path = PurePosixPath(place)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in place:
+            yield Finding(
+                f"file_mounts.{place}", "files are put into the job's folder only", "a relative path, such as data"
+            )
+    if spec.caches and not spec.setup:
+        yield Finding("caches", "nothing fills them", "a setup that does, or leave them out")

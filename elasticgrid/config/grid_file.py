@@ -15,6 +15,8 @@ from elasticgrid.core.spec import PPM, ProviderSpec
 
 MARKETS = {"on_demand": "on_demand", "on-demand": "on_demand", "spot": "spot"}
 ENGINES = ("local", "ssh", "gcp", "aws", "azure")
+#: In iroh-tinker's table of engines and not in its package.
+_MISSING = frozenset(("sky", "spotty"))
 #: Engines that need to be told where: `gcp/us-central1`.
 _REGIONAL = frozenset(("gcp", "aws", "azure"))
 
@@ -102,6 +104,12 @@ def _engine(fields: Fields) -> str:
     if family.startswith("module="):
         if not _MODULE_ENGINE.fullmatch(engine):
             fields.wrong("engine", f"`{shortened(engine)}` names no class", "write module=package.module:Class")
+    elif family in _MISSING:
+        fields.wrong(
+            "engine",
+            f"iroh-tinker names the engine `{family}` and does not have it",
+            f"one of {', '.join(ENGINES)}, or module=package.module:Class",
+        )
     elif family not in ENGINES:
         fields.wrong("engine", f"there is no engine `{shortened(family)}`", name_hint(family, (*ENGINES, "module=")))
     elif family in _REGIONAL and not target:

@@ -10,11 +10,12 @@ import shlex
 from pathlib import Path
 
 from elasticgrid.config.checks import job_findings
-from elasticgrid.config.document import Items, Node, Table, Text, kind_of, load
+from elasticgrid.config.document import Items, Node, Table, Text, kind_of, load, shortened
 from elasticgrid.config.fields import Fields, Quantity, choices
 from elasticgrid.config.files import read_source
 from elasticgrid.config.problems import Problems
 from elasticgrid.core.errors import InvalidJob
+from elasticgrid.core.names import is_name
 from elasticgrid.core.spec import PPM, JobSpec, PlacementPolicy, ScalingPolicy
 
 MAX_NODES = 100_000
@@ -71,6 +72,8 @@ SCALING = {
 PRICE_CEILING = {"max_price_usd_per_hour": Quantity("max_price_microdollars_per_hour", PPM)}
 SPOT_SHARE = {"max_spot_share": Quantity("max_spot_ppm", PPM)}
 
+BOOLEANS = {"true": True, "false": False}
+
 #: What the agent sets for every worker; a job's own value would be overwritten.
 _AGENT_SETS = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -107,6 +110,15 @@ def parse_job(source: bytes | str, *, file: str, folder: Path, submitted_ms: int
     if root is None:
         problems.raise_as(InvalidJob)
         raise AssertionError("text without a tree has a problem")
+    return job_of(root, problems, folder=folder, submitted_ms=submitted_ms)
+
+
+def job_of(root: Table, problems: Problems, *, folder: Path, submitted_ms: int) -> JobSpec:
+    """The job that these fields describe. Arguments as `parse_job`; `problems` may hold some already.
+
+    Raises:
+        InvalidJob: there are problems.
+    """
     fields = Fields(root, problems)
     spec = _job(fields, folder, submitted_ms)
     fields.done()
@@ -132,11 +144,36 @@ def _job(fields: Fields, folder: Path, submitted_ms: int) -> JobSpec:
         workdir=str((folder / fields.text("workdir", ".")).resolve()),
         env=_environment(fields),
         band=fields.choice("band", BANDS, "batch"),
+        on_stuck=fields.choice("on_stuck", choices(("tell", "restart", "fail")), "tell"),
         checkpoint_dir=str((folder / checkpoint_dir).resolve()) if checkpoint_dir else "",
+        setup=fields.text("setup"),
+        caches=_caches(fields),
+        bundle=fields.choice("bundle", BOOLEANS, False),
+        file_mounts=_file_mounts(fields, folder),
         scaling=_scaling(fields),
         placement=_placement(fields),
         **numbers,
     )
+
+
+def _caches(fields: Fields) -> tuple[str, ...]:
+    keys = fields.texts("caches")
+    for key in keys:
+        if not is_name(key):
+            fields.wrong(
+                "caches", f"`{shortened(key)}` cannot be a key", "lower-case letters, digits, - and _; at most 63"
+            )
+    return tuple(key for key in keys if is_name(key))
+
+
+def _file_mounts(fields: Fields, folder: Path) -> dict[str, str]:
+    """Places in the job's folder, and what is put there; what is written as a relative path is beside the file."""
+    mounts = {}
+    for place, source in fields.text_map("file_mounts").items():
+        if not source:
+            fields.wrong(f"file_mounts.{shortened(place)}", "a file or folder is wanted", "write data: ../data")
+        mounts[place] = str((folder / source).resolve())
+    return mounts
 
 
 def _command(fields: Fields) -> tuple[str, ...]:

@@ -11,6 +11,9 @@ ElasticGridError
 ├── BusError                the bus did not do what was asked
 │   ├── BusUnavailable      not reachable now; a retry may help
 │   └── ServerStartFailed   the embedded server did not come up
+├── EngineError             an engine could not do what was asked; the words are the provider's
+│   ├── NodeUnreachable     a node did not answer, so nothing is known of it
+│   └── SetupFailed         the job's setup command ended with another code than 0
 ├── LogError                the event log cannot be trusted or understood
 │   ├── LogGap              events are missing between two sequences
 │   ├── UndecodableEvent    bytes that are not an event
@@ -19,6 +22,7 @@ ElasticGridError
 │   └── LogDiverged         stream and mirror disagree; nothing may be appended
 ├── CheckpointDamaged       a checkpoint lacks a file, or one is short or changed
 ├── IllegalTransition       an event that its job's state does not allow
+├── RunFailed               a job that was waited for did not end as it should
 └── ReplayDiverged          re-deciding gave another answer than the log holds
 """
 
@@ -113,6 +117,34 @@ class ServerStartFailed(BusError):
     """The embedded nats-server did not come up."""
 
     code = "server_start_failed"
+
+
+class EngineError(ElasticGridError):
+    """An engine could not do what was asked; the words are the provider's own."""
+
+    code = "engine"
+
+
+class NodeUnreachable(EngineError):
+    """A node did not answer: nothing is known of it, and nothing follows from that."""
+
+    code = "node_unreachable"
+
+
+class SetupFailed(EngineError):
+    """The job's setup command ended with another code than 0.
+
+    Args:
+        exit_code: what it ended with.
+        said: the end of its output.
+        where: the host; empty for the launcher's machine.
+    """
+
+    code = "setup_failed"
+
+    def __init__(self, exit_code: int, said: str, *, where: str = "") -> None:
+        super().__init__(f"the setup command ended with {exit_code}: {said}".rstrip(": "), where=where)
+        self.exit_code = exit_code
 
 
 class LogError(ElasticGridError):

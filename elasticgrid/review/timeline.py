@@ -235,6 +235,9 @@ _SAID: Final[dict[type[Any], Any]] = {
     ev.NodeFinished: lambda d: _Said(after=f"finished at step {d.last_step}", node=d.node),
     ev.NodeFailed: _failed,
     ev.NodeLeft: lambda d: _Said(reason=d.reason, node=d.node),
+    ev.NodePreemptionNotice: lambda d: _Said(after="to be taken away", reason=f"{d.source}: {d.text}", node=d.node),
+    ev.NodeStuck: lambda d: _Said(after=f"stuck after step {d.last_step}", reason=d.detail or d.what, node=d.node),
+    ev.NodeReclassified: lambda d: _Said(after=f"round {d.round}: {d.failure} after all", reason=d.text, node=d.node),
 }
 
 

@@ -8,7 +8,6 @@ otherwise taken from the decision. What then comes out must be what stands in th
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -27,10 +26,9 @@ from elasticgrid.review.differences import Difference
 from elasticgrid.review.laws import Laws
 from elasticgrid.review.report import Divergence, StoppedJob, VerifyReport
 from elasticgrid.review.sample_windows import SampleWindows
+from elasticgrid.review.stories import Stories
 from elasticgrid.review.timeline import story
 
-#: Lines of a job's story that are kept for the case that it diverges.
-STORY_LINES: Final = 10
 #: Events behind which the fold can look without folding again.
 _MEMORY: Final = 2_048
 #: Differences of one decision that are told.
@@ -117,7 +115,7 @@ class _Verifier:
         self._fold = GridFold(memory=_MEMORY)
         self._laws = Laws(complete=complete)
         self._open: _Open | None = None
-        self._stories: dict[JobKey, deque[ev.Recorded]] = {}
+        self._stories = Stories()
         self._submissions: dict[str, JobKey] = {}
         self._divergences: dict[JobKey, Divergence] = {}
         self._stopped: dict[JobKey, StoppedJob] = {}
@@ -141,10 +139,7 @@ class _Verifier:
         self._laws.event(recorded, state)
         if key is None or state is None:
             return
-        told = self._stories.get(key)
-        if told is None:
-            told = self._stories[key] = deque(maxlen=STORY_LINES)
-        told.append(recorded)
+        self._stories.add(key, recorded)
         if isinstance(event, ev.UnknownEvent):
             self._stopped.setdefault(
                 key, StoppedJob(tenant=key[0], job=key[1], sequence=recorded.sequence, event_type=event.type)
@@ -218,7 +213,7 @@ class _Verifier:
             return
         self._diverged += 1
         if batch.key not in self._divergences:
-            told = self._stories.get(batch.key, deque())
+            told = self._stories.of(batch.key)
             cause = batch.first.event.causation_id
             cause_at = next((each.sequence for each in told if each.event.id == cause), None)
             mismatch = self._misplaced(batch) or explain(batch, opened.signals, state_at, cause_at)
@@ -254,7 +249,7 @@ class _Verifier:
             got=first.got,
             differences=mismatch.found[:_MAX_DIFFERENCES],
             note=mismatch.note,
-            story=story(self._stories.get(batch.key, ())),
+            story=story(self._stories.of(batch.key)),
         )
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -52,7 +52,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: int
     key: JobKey
     provider: str
-    evidence: str = ""
+    evidence: Literal["process_gone", "silent"] = "process_gone"
     failure: ev.FailureClass | None = None
     code: int = 0
 

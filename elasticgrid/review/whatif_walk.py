@@ -17,6 +17,7 @@ from elasticgrid.bus.subjects import parse_sample_subject
 from elasticgrid.core import events as ev
 from elasticgrid.core.decider import Decision, decide
 from elasticgrid.core.evidence import EvidenceFold
+from elasticgrid.core.fleet import evolve_fleet
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.names import FLEET, GRID_TENANT, derived_id
 from elasticgrid.log.archive_format import SampleMessage
@@ -59,6 +60,7 @@ class Walk:
     Attributes:
         fold, evidence: under the other policy, as of where the walk ended.
         asked: how often rules were asked about a job that could have changed.
+        held_by: how often each rule of the recorded policy held a size.
         other_holds: of (recorded rule, other rule), how often the size was held for another reason.
         rederived: decisions of the record that were taken again.
     """
@@ -73,6 +75,7 @@ class Walk:
         self.evidence = EvidenceFold()
         self.asked = 0
         self.rederived = 0
+        self.held_by: dict[str, int] = {}
         self.other_holds: dict[tuple[str, str], int] = {}
         self._now_ms = 0
         self._found: Different | None = None
@@ -138,8 +141,7 @@ class Walk:
     def _declare(self, first: ev.Recorded) -> None:
         """Another grid is there from the beginning: its providers stand before the log's first event."""
         for event in declarations(self._change, first.recorded_ms):
-            self.fold.sequence = -1
-            self.fold.apply(ev.Recorded(0, first.recorded_ms, event, encode(event)))
+            self.fold.fleet = evolve_fleet(self.fold.fleet, ev.Recorded(0, first.recorded_ms, event))
 
     # ----------------------------------------------------------------------------------------------------------------
     # Asking
@@ -170,10 +172,10 @@ class Walk:
         assert first.basis is not None
         key, basis = (first.tenant, first.job), first.basis
         seen = self.fold.at(key, basis.events_through)
-        recorded = tuple(each.event.data for each in batch if isinstance(each.event, ev.Event))
-        if seen is not None and seen[0] is not None:
+        recorded = tuple(data for data in map(_decided, batch) if data is not None)
+        state, fleet = seen if seen is not None else (None, self.fold.fleet)
+        if state is not None:
             self.rederived += 1
-            state, fleet = seen
             what_if = decide(state, fleet, self.evidence.signals(key), basis.as_of_ms)
             if effect(what_if) != effect(recorded) and not self._rederives(key, basis, recorded):
                 # The samples are not all there; what the decision says of them is.
@@ -196,12 +198,7 @@ class Walk:
 
     def _compare(self, key: JobKey, recorded: Decision, what_if: Decision, at_ms: int, after: int) -> None:
         if effect(recorded) == effect(what_if):
-            rules = tuple(
-                next((data.rule for data in each if isinstance(data, ev.ScaleDecided)), "")
-                for each in (recorded, what_if)
-            )
-            if all(rules) and rules[0] != rules[1]:
-                self.other_holds[rules[0], rules[1]] = self.other_holds.get((rules[0], rules[1]), 0) + 1
+            self._count_holds(key, _rule(recorded), _rule(what_if))
             return
         self._found = Different(
             time_ms=max(at_ms, self.fold.recorded_ms),
@@ -211,6 +208,20 @@ class Walk:
             recorded=recorded,
             what_if=what_if,
         )
+
+    def _count_holds(self, key: JobKey, recorded: str, what_if: str) -> None:
+        """Count why the size was held. A hold whose reason is no news is not told; it is that of the last one."""
+        state = self.fold.job(key)
+        last = state.last_scale.rule if state is not None and state.last_scale is not None else ""
+        if recorded:
+            self.held_by[recorded] = self.held_by.get(recorded, 0) + 1
+        rules = (recorded or last, what_if or last)
+        if (recorded or what_if) and all(rules) and rules[0] != rules[1]:
+            self.other_holds[rules] = self.other_holds.get(rules, 0) + 1
+
+
+def _rule(decision: Decision) -> str:
+    return next((data.rule for data in decision if isinstance(data, ev.ScaleDecided)), "")
 
 
 def declarations(change: Change, at_ms: int) -> list[ev.Event]:
@@ -289,6 +300,12 @@ def _interleaved(
     while message is not None:
         yield message
         message = next(waiting, None)
+
+
+def _decided(recorded: ev.Recorded) -> ev.DecisionData | None:
+    data = recorded.event.data if isinstance(recorded.event, ev.Event) else None
+    kinds = ev.ScaleDecided | ev.PlacementDecided | ev.DrainDecided | ev.WorldDecided | ev.OutcomeDecided
+    return data if isinstance(data, kinds) else None
 
 
 def _same_decision(one: ev.Recorded, other: ev.Recorded) -> bool:

@@ -17,6 +17,7 @@ class SampleStream:
         self._clock = clock
         self._messages: list[BusMessage] = []
         self._grown = asyncio.Event()
+        self._sources: list[SampleSource] = []
 
     def publish(self, tenant: str, job: str, round_number: int, rank: int, samples: list[StepSample]) -> int:
         """Append one message and return its sequence."""
@@ -33,7 +34,15 @@ class SampleStream:
 
     def open(self, *, after: int) -> SampleSource:
         """A source of the messages after `after`."""
-        return SampleSource(self, after)
+        source = SampleSource(self, after)
+        self._sources.append(source)
+        return source
+
+    def cut(self, last: int) -> None:
+        """Lose the messages after sequence `last`, as a crash of the server does; their sequences are used again."""
+        del self._messages[last:]
+        for source in self._sources:
+            source.rewind(last)
 
     async def wait_beyond(self, sequence: int) -> list[BusMessage]:
         """The messages after `sequence`, once there is one."""
@@ -54,6 +63,10 @@ class SampleSource:
         messages = await self._stream.wait_beyond(self._position)
         self._position += len(messages)
         return messages
+
+    def rewind(self, last: int) -> None:
+        """Go on after `last` where more was read."""
+        self._position = min(self._position, last)
 
     async def aclose(self) -> None:
         """Stop."""

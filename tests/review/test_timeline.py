@@ -73,6 +73,7 @@ def schema_samples(one_job: SimulatedGrid) -> dict[str, bytes]:
         "nodes": 1, "node_ids": ["n"], "price_microdollars_per_hour": 1, "handle": "h", "failure": "stockout",
         "text": "t", "node": "n", "evidence": "silent", "host": "h", "free_port": 1, "pid": 1, "step": 1,
         "checkpoint": {"step": 1, "uri": "u"}, "last_step": 1, "clean": False, "exits": [], "name": "p",
+        "source": "aws", "deadline_ms": 2, "what": "no_step", "since_ms": 1,
     }  # fmt: skip
     samples = {}
     for name, cls in EVENT_TYPES.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from elasticgrid.core import events as ev
@@ -10,10 +10,8 @@ from elasticgrid.core.errors import NotFound
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.samples import MAX_BATCH, SAMPLE_VERSION, SampleBatch, StepSample
-from elasticgrid.testing.history_training import SimulatedNode, SimulatedRound, Workload
-
-_FIRST_STEP_MS = 4_000
-_COMMIT_MS = 900
+from elasticgrid.sim.machines import Timings
+from elasticgrid.sim.training import SimulatedNode, SimulatedRound, StepTimes, Training
 
 
 class Host(Protocol):
@@ -43,7 +41,7 @@ class SimulatedAgents:
 
     Args:
         host: the grid.
-        report_ms: how often workers publish the samples of the steps in between.
+        timings: how long things take.
 
     Attributes:
         workloads: what each job trains.
@@ -51,10 +49,10 @@ class SimulatedAgents:
         rounds: the last round of each job that is not over.
     """
 
-    def __init__(self, host: Host, report_ms: int) -> None:
+    def __init__(self, host: Host, timings: Timings) -> None:
         self._host = host
-        self._report_ms = report_ms
-        self.workloads: dict[JobKey, Workload] = {}
+        self._timings = timings
+        self.workloads: dict[JobKey, Training] = {}
         self.nodes: dict[tuple[JobKey, str], SimulatedNode] = {}
         self.rounds: dict[JobKey, SimulatedRound] = {}
 
@@ -86,7 +84,35 @@ class SimulatedAgents:
         step = world.resume.step if world.resume is not None else 0
         running = SimulatedRound(world.round, members, world.nproc_per_node, step)
         self.rounds[key] = running
-        self._host.at(_FIRST_STEP_MS, lambda: self._first_step(key, running))
+        self._host.at(self._timings.first_step_ms, lambda: self._first_step(key, running))
+
+    def adopt(self, key: JobKey, state: JobState, step: int, committed: int) -> None:
+        """Go on with the round that a job is in, of which `step` steps are done and `committed` kept.
+
+        Nodes that train go on; those that have not taken a step of the round yet do; those that drain finish that.
+        """
+        if not state.round or state.spec is None:
+            return
+        running = SimulatedRound(state.round, state.member_nodes, state.spec.nproc_per_node, step)
+        running.committed = committed
+        self.rounds[key] = running
+        leaving = tuple(node.id for node in state.nodes.values() if node.status == "leaving")
+        drain = ev.DrainDecided(
+            round=state.round, reason=state.drain_reason, leaving=leaving, grace_ms=state.drain_grace_ms
+        )
+        if state.phase in ("draining", "ending"):
+            self.drain(key, drain)
+        elif leaving:
+            self._host.at(self._timings.commit_ms, lambda: self._leave(key, drain))
+        if state.phase != "running":
+            return
+        if any(state.nodes[member].finished_round == state.round for member in state.member_nodes):
+            running.over = True
+            self._host.at(self._timings.commit_ms, lambda: self._report_finished(key, running))
+        elif state.round_active_ms:
+            self._train(key, running)
+        else:
+            self._host.at(self._timings.first_step_ms, lambda: self._first_step(key, running))
 
     def _whole(self, key: JobKey, running: SimulatedRound) -> bool:
         """Whether every member lives and none has failed."""
@@ -96,9 +122,12 @@ class SimulatedAgents:
     def _first_step(self, key: JobKey, running: SimulatedRound) -> None:
         if running.over or not self._whole(key, running):
             return
-        times = self.workloads[key].step_times(self._host.now_ms, len(running.members))
-        self._publish(key, running, 1, times.duration_ms)
+        first = self.workloads[key].step_times(self._host.now_ms, len(running.members), running.step + 1)
+        self._publish(key, running, (first,))
+        known = self._host.job(key).nodes
         for member in running.members:
+            if known[member].started_round == running.round:
+                continue
             self._host.append(
                 key, ev.NodeStarted(node=member, round=running.round, step=running.step), actor=f"agent:{member}"
             )
@@ -108,60 +137,76 @@ class SimulatedAgents:
         """Steps until the next report."""
         if running.over or not self._whole(key, running):
             return
-        workload = self.workloads[key]
-        left = workload.total_steps - running.step
-        if left <= 0:
+        steps = self._next_steps(self.workloads[key], running)
+        if not steps:
             self._finish(key, running)
             return
-        duration_ms = workload.step_times(self._host.now_ms, len(running.members)).duration_ms
-        steps = min(max(self._report_ms // duration_ms, 1), left, MAX_BATCH)
-        every = workload.checkpoint_steps
-        steps = min(steps, every - running.step % every)
-        running.begin(self._host.now_ms, duration_ms)
+        running.begin(self._host.now_ms, steps)
         report = running.reports
 
         def reported() -> None:
             if running.reports == report and not running.over:
-                self._publish(key, running, steps, duration_ms)
-                if running.step % every == 0:
+                self._publish(key, running, steps)
+                every = self.workloads[key].checkpoint_steps
+                if every is not None and running.step % every == 0:
                     self._commit(key, running)
                 self._train(key, running)
 
-        self._host.at(steps * duration_ms, reported)
+        self._host.at(sum(each.duration_ms for each in steps), reported)
+
+    def _next_steps(self, workload: Training, running: SimulatedRound) -> list[StepTimes]:
+        """The steps until the next report or checkpoint; none when the job is done."""
+        every, total = workload.checkpoint_steps, workload.total_steps
+        most = MAX_BATCH if total is None else min(total - running.step, MAX_BATCH)
+        if every is not None:
+            most = min(most, every - running.step % every)
+        steps: list[StepTimes] = []
+        spent_ms = 0
+        while len(steps) < most:
+            begin_ms, step = self._host.now_ms + spent_ms, running.step + len(steps) + 1
+            times = workload.step_times(begin_ms, len(running.members), step)
+            if steps and spent_ms + times.duration_ms > self._timings.report_ms:
+                break
+            steps.append(times)
+            spent_ms += times.duration_ms
+        return steps
 
     def interrupt(self, key: JobKey) -> None:
         """What was trained since the last report is reported, and no more is."""
         running = self.rounds[key]
-        done = running.done(self._host.now_ms)
-        if done:
-            self._publish(key, running, done, running.duration_ms)
-        running.reports += 1
-        running.begun_ms = 0
+        self._publish(key, running, running.done(self._host.now_ms))
+        running.halt()
 
-    def _publish(self, key: JobKey, running: SimulatedRound, steps: int, duration_ms: int) -> None:
+    def _publish(self, key: JobKey, running: SimulatedRound, steps: Sequence[StepTimes]) -> None:
+        """Report steps of which the last one ends now."""
+        if not steps:
+            return
         workload = self.workloads[key]
         nodes = len(running.members)
-        times = workload.step_times(self._host.now_ms, nodes)
         world_size = nodes * running.nproc_per_node
-        samples = [
-            StepSample(
-                seq=running.seq + index,
-                step=running.step + 1 + index,
-                duration_s=duration_ms / 1000,
-                queue_s=times.queue_ms / 1000,
-                data_wait_s=times.data_wait_ms / 1000,
-                tokens=workload.tokens_per_step // world_size,
-                nodes=nodes,
-                time_ms=self._host.now_ms - (steps - 1 - index) * duration_ms,
-                loss=workload.loss(running.step + 1 + index),
+        tokens = workload.step_tokens(nodes) // world_size
+        ends_ms = self._host.now_ms - sum(each.duration_ms for each in steps)
+        samples = []
+        for index, times in enumerate(steps):
+            ends_ms += times.duration_ms
+            samples.append(
+                StepSample(
+                    seq=running.seq + index,
+                    step=running.step + 1 + index,
+                    duration_s=times.duration_ms / 1000,
+                    queue_s=times.queue_ms / 1000,
+                    data_wait_s=times.data_wait_ms / 1000,
+                    tokens=tokens,
+                    nodes=nodes,
+                    time_ms=ends_ms,
+                    loss=workload.loss(running.step + 1 + index),
+                )
             )
-            for index in range(steps)
-        ]
         for rank in range(world_size):
             batch = SampleBatch(version=SAMPLE_VERSION, round=running.round, rank=rank, samples=samples)
             self._host.publish(key, rank, batch)
-        running.step += steps
-        running.seq += steps
+        running.step += len(samples)
+        running.seq += len(samples)
 
     def _commit(self, key: JobKey, running: SimulatedRound) -> None:
         if running.committed >= running.step:
@@ -177,7 +222,14 @@ class SimulatedAgents:
     def _finish(self, key: JobKey, running: SimulatedRound) -> None:
         running.over = True
         self._commit(key, running)
+        self._report_finished(key, running)
+
+    def _report_finished(self, key: JobKey, running: SimulatedRound) -> None:
+        """Every node of a round that is done says so, unless it has."""
+        known = self._host.job(key).nodes
         for member in running.members:
+            if known[member].finished_round == running.round:
+                continue
             finished = ev.NodeFinished(
                 node=member, round=running.round, last_step=running.step, samples_published=running.seq
             )
@@ -187,32 +239,33 @@ class SimulatedAgents:
         """A round is to end: its nodes stop at the next step, commit and answer; those that leave do."""
         running = self.rounds.get(key)
         if running is None or running.over or drain.round != running.round:
-            self._host.at(_COMMIT_MS, lambda: self._leave(key, drain))
+            self._host.at(self._timings.commit_ms, lambda: self._leave(key, drain))
             return
         if not self._whole(key, running):
             running.over = True
-            self._host.at(_COMMIT_MS, lambda: self._drained(key, running, drain, clean=False))
+            self._host.at(self._timings.commit_ms, lambda: self._drained(key, running, drain, clean=False))
             return
-        running.reports += 1
-        steps = running.done(self._host.now_ms) + 1 if running.begun_ms else 0
-        wait_ms = max(running.begun_ms + steps * running.duration_ms - self._host.now_ms, 0) if running.begun_ms else 0
-
+        now_ms = self._host.now_ms
+        steps = running.steps[: len(running.done(now_ms)) + 1]
+        wait_ms = max(running.until_ms(len(steps)) - now_ms, 0) if steps else 0
         in_time = wait_ms <= drain.grace_ms
+        running.halt()
 
         def stopped() -> None:
             running.over = True
             clean = in_time and self._whole(key, running)
             if clean and steps:
-                self._publish(key, running, steps, running.duration_ms)
+                self._publish(key, running, steps)
                 self._commit(key, running)
-            self._host.at(_COMMIT_MS, lambda: self._drained(key, running, drain, clean=clean))
+            self._host.at(self._timings.commit_ms, lambda: self._drained(key, running, drain, clean=clean))
 
         self._host.at(min(wait_ms, drain.grace_ms), stopped)
 
     def _drained(self, key: JobKey, running: SimulatedRound, drain: ev.DrainDecided, *, clean: bool) -> None:
         for member in running.members:
             node = self.nodes.get((key, member))
-            if node is not None and node.alive and node.failed_round != running.round:
+            said = self._host.job(key).nodes[member].drained_round == running.round
+            if node is not None and node.alive and node.failed_round != running.round and not said:
                 drained = ev.NodeDrained(
                     node=member,
                     round=running.round,

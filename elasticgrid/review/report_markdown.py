@@ -1,0 +1,132 @@
+"""The incident report as Markdown: the same facts as the page, to paste where incidents are discussed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from elasticgrid.review.report_data import JobReport, ReportData
+from elasticgrid.review.report_words import (
+    QUESTIONS,
+    card_title,
+    cell,
+    checks_of,
+    clock,
+    difference,
+    difference_words,
+    lasted,
+    model_words,
+    moment,
+    signals_of_card,
+    story_of,
+    title_of,
+)
+from elasticgrid.review.whatif import WhatIf
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&]|^[-+#])")
+#: Holds, checkpoints and first steps are left out of the Markdown timeline beyond so many lines.
+MAX_LINES = 200
+
+
+def plain(text: object) -> str:
+    """A text as Markdown shows it, letter by letter, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def markdown_report(data: ReportData) -> str:
+    """The file."""
+    return "\n".join(_parts(data)) + "\n"
+
+
+def _parts(data: ReportData) -> Iterator[str]:
+    yield f"# {plain(title_of(data))}\n"
+    yield f"{moment(data.first_ms)} to {moment(data.last_ms)} UTC, {data.events:,} events, from {plain(data.source)}.\n"
+    yield "## What happened\n"
+    for job in data.jobs:
+        yield from _job(job, data)
+    if data.jobs_left_out:
+        yield f"{data.jobs_left_out} cheaper jobs are not shown.\n"
+    yield "## Can the log be trusted\n"
+    yield from (f"- {'ok' if fine else '**look**'}: {plain(text)}" for fine, text in checks_of(data))
+    yield from (
+        f"- **diverged**: event {each.sequence}, {plain(each.field or 'the whole event')}: expected"
+        f" {plain(each.expected)}, got {plain(each.got)}"
+        for each in data.verification.divergences
+    )
+    yield "\n## Decisions\n"
+    for job in data.jobs:
+        for card in job.cards:
+            yield f"- **{plain(card_title(card))}**: {plain(card.reason)}"
+            yield f"  {plain(signals_of_card(card))}"
+    yield "\n## Failures\n"
+    if data.failures:
+        rows = [
+            (each.failure, each.what, each.count, ", ".join(each.providers), clock(each.last_ms), each.last_text)
+            for each in data.failures
+        ]
+        yield from _table(("class", "of a", "times", "where", "last", "its words"), rows)
+    else:
+        yield "No launch, worker or node failed.\n"
+    if data.what_if is not None:
+        yield from _what_if(data.what_if)
+    yield "## Timeline\n"
+    lines = data.lines[:MAX_LINES]
+    yield from _table(
+        ("event", "time", "since", "actor", "what", "change", "reason"),
+        [
+            (
+                line.sequence,
+                clock(line.time_ms),
+                f"+{lasted(line.delta_ms)}",
+                line.actor,
+                line.what,
+                f"{line.before} → {line.after}" if line.before else line.after,
+                line.reason,
+            )
+            for line in lines
+        ],
+    )
+    if len(data.lines) + data.lines_left_out > len(lines):
+        yield f"{len(data.lines) + data.lines_left_out - len(lines):,} later events are not shown.\n"
+    yield "## Post-mortem\n"
+    for question, hint in QUESTIONS:
+        yield f"### {question}\n\n{hint or '…'}\n"
+
+
+def _job(job: JobReport, data: ReportData) -> Iterator[str]:
+    yield f"### {plain(job.name)}: {plain(job.phase)}\n"
+    yield from (f"- {plain(line)}" for line in story_of(job, data.last_ms))
+    yield f"- {job.ups} decisions up, {job.downs} down, {job.holds} hold\n"
+
+
+def _what_if(answer: WhatIf) -> Iterator[str]:
+    yield "## What if\n"
+    first = answer.first_difference
+    yield (plain(difference_words(first)) if first is not None else f"0 differences: {plain(answer.why_none)}.") + "\n"
+    if answer.stopped:
+        yield f"The simulation stopped: {plain(answer.stopped)}.\n"
+    for job in answer.jobs:
+        yield f"### {plain(f'{job.tenant}/{job.job}')}\n"
+        yield from (f"- {plain(each.setting)}: {plain(each.recorded)} → {plain(each.what_if)}" for each in job.settings)
+        yield ""
+        yield from _table(
+            ("figure", "recorded", "what if", "difference", "source"),
+            [
+                (
+                    f"{line.figure} ({line.unit})" if line.unit else line.figure,
+                    cell(line.recorded),
+                    cell(line.what_if),
+                    difference(line),
+                    "extrapolated" if line.extrapolated else "recorded",
+                )
+                for line in job.table
+            ],
+        )
+        yield f"{plain(model_words(job))}\n"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    yield from (f"| {' | '.join(plain(value) for value in row)} |" for row in rows)
+    yield ""

@@ -1,0 +1,1 @@
+"""Virtual time: the real core with simulated machines, trainers and clock."""
