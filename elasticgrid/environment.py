@@ -24,8 +24,24 @@ NODE: Final = "ELASTICGRID_NODE"
 NPROC_PER_NODE: Final = "ELASTICGRID_NPROC_PER_NODE"
 NODE_DIR: Final = "ELASTICGRID_NODE_DIR"
 SHARED_DIR: Final = "ELASTICGRID_SHARED_DIR"
+#: For setup commands and workers: the folder of the machine with the job's caches, one folder for each key.
+CACHE_DIR: Final = "ELASTICGRID_CACHE_DIR"
 #: For agents: how long without the bus until the node ends itself; empty or absent means never.
 ORPHAN_TIMEOUT_S: Final = "ELASTICGRID_ORPHAN_TIMEOUT_S"
+#: For agents: where notices that the node will be taken away come from, a list of aws, gcp, azure, file:PATH, signal
+#: and auto; how long before the end a SIGTERM comes where it is one; other addresses of the metadata services.
+NOTICES: Final = "ELASTICGRID_NOTICES"
+SIGNAL_NOTICE_S: Final = "ELASTICGRID_SIGNAL_NOTICE_S"
+AWS_METADATA_URL: Final = "ELASTICGRID_AWS_METADATA_URL"
+GCP_METADATA_URL: Final = "ELASTICGRID_GCP_METADATA_URL"
+AZURE_METADATA_URL: Final = "ELASTICGRID_AZURE_METADATA_URL"
+#: For agents: without a step for so long (0: never) workers count as stuck, before their first step for so long.
+STUCK_AFTER_S: Final = "ELASTICGRID_STUCK_AFTER_S"
+STUCK_AT_START_S: Final = "ELASTICGRID_STUCK_AT_START_S"
+#: For agents: bytes of a worker's log before a new file begins, older files kept, and 1 to repeat all on the output.
+LOG_BYTES: Final = "ELASTICGRID_LOG_BYTES"
+LOG_FILES: Final = "ELASTICGRID_LOG_FILES"
+TEE: Final = "ELASTICGRID_TEE"
 
 #: For workers: the world they are in, where they resume, and how they talk with their agent.
 ROUND: Final = "ELASTICGRID_ROUND"
@@ -34,3 +50,6 @@ RESUME_URI: Final = "ELASTICGRID_RESUME_URI"
 CHECKPOINT_DIR: Final = "ELASTICGRID_CHECKPOINT_DIR"
 RENDEZVOUS_DIR: Final = "ELASTICGRID_RENDEZVOUS_DIR"
 AGENT_SOCKET: Final = "ELASTICGRID_AGENT_SOCKET"
+#: For workers: the file in which they say why they fail, and the one their threads' places are written to when asked.
+ERROR_FILE: Final = "ELASTICGRID_ERROR_FILE"
+STACKS_FILE: Final = "ELASTICGRID_STACKS_FILE"

@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 
 from elasticgrid import environment
+from elasticgrid.agent.notices.watch import NoticeSettings
+from elasticgrid.agent.worker_output import OutputSettings
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.names import is_name
@@ -19,6 +21,10 @@ from elasticgrid.core.names import is_name
 NODE_HOST = "ELASTICGRID_NODE_HOST"
 #: The node's index in its launch.
 LAUNCH_RANK = "RANK"
+
+STUCK_AFTER_S = 300.0
+#: Loading a model and its data and compiling it come before the first step.
+STUCK_AT_START_S = 1_800.0
 
 _NAME_HINT = "lower-case letters, digits, - and _; at most 63"
 
@@ -35,6 +41,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         host: address other nodes reach this one by.
         orphan_timeout_s: seconds without the bus after which the node ends itself; None means never.
         workdir: where workers run.
+        notices: where notices that the node will be taken away come from.
+        stuck_after_s: without a step for less than this no worker is stuck; 0 never calls one so.
+        stuck_at_start_s: the same before the first step of a round.
+        output: how the workers' output is kept.
     """
 
     bus: BusAddress
@@ -49,6 +59,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     workdir: Path
     orphan_timeout_s: float | None = None
+    notices: NoticeSettings = NoticeSettings()
+    stuck_after_s: float = STUCK_AFTER_S
+    stuck_at_start_s: float = STUCK_AT_START_S
+    output: OutputSettings = OutputSettings()
 
     @property
     def node(self) -> str:
@@ -87,6 +101,14 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
             host=environ.get(NODE_HOST, "").strip() or default_host(bus.url),
             workdir=Path.cwd(),
             orphan_timeout_s=_optional_seconds(environ, environment.ORPHAN_TIMEOUT_S),
+            notices=NoticeSettings.from_environment(environ),
+            stuck_after_s=_seconds_or_never(environ, environment.STUCK_AFTER_S, STUCK_AFTER_S),
+            stuck_at_start_s=_seconds_or_never(environ, environment.STUCK_AT_START_S, STUCK_AT_START_S),
+            output=OutputSettings(
+                max_bytes=_whole(environ, environment.LOG_BYTES, default=OutputSettings().max_bytes, least=0),
+                files=_whole(environ, environment.LOG_FILES, default=OutputSettings().files, least=0),
+                tee=_whole(environ, environment.TEE, default=0, least=0) > 0,
+            ),
         )
 
 
@@ -143,6 +165,12 @@ def _folder(environ: Mapping[str, str], variable: str) -> Path:
             f"the folder {path} cannot be used: {error.strerror}", where=variable, hint="choose one that can be written"
         ) from error
     return path
+
+
+def _seconds_or_never(environ: Mapping[str, str], variable: str, default: float) -> float:
+    """Seconds, 0 for never."""
+    text = environ.get(variable, "").strip()
+    return 0.0 if text == "0" else _optional_seconds(environ, variable) or default
 
 
 def _optional_seconds(environ: Mapping[str, str], variable: str) -> float | None:

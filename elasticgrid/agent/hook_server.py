@@ -11,11 +11,14 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
+from elasticgrid.core.samples import MAX_STEP_S
 from elasticgrid.publish.channel import (
     AgentMessage,
     At,
     Checkpointed,
     Closed,
+    Ended,
+    Expires,
     Hello,
     Stopping,
     encode_line,
@@ -25,7 +28,7 @@ from elasticgrid.publish.unix_socket import start_unix_server
 
 _log = structlog.get_logger("elasticgrid.agent")
 
-HookMessage: TypeAlias = At | Checkpointed | Stopping | Closed
+HookMessage: TypeAlias = At | Checkpointed | Stopping | Closed | Expires | Ended
 #: Called with the round, the rank and what was said.
 OnMessage: TypeAlias = Callable[[int, int, HookMessage], None]
 
@@ -53,6 +56,7 @@ class HookServer:
         self._round = 0
         self._ranks: frozenset[int] = frozenset()
         self._writers: dict[int, set[asyncio.StreamWriter]] = {}
+        self._greetings: dict[int, Hello] = {}
         self._unnamed: set[asyncio.StreamWriter] = set()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,11 +86,16 @@ class HookServer:
             for writer in writers:
                 writer.close()
         self._writers = {rank: set() for rank in ranks}
+        self._greetings.clear()
 
     @property
     def connected(self) -> tuple[int, ...]:
         """Ranks of the round whose hooks are connected."""
         return tuple(rank for rank, writers in self._writers.items() if writers)
+
+    def greeting(self, rank: int) -> Hello | None:
+        """The last greeting of a worker of the round; None when it never said one."""
+        return self._greetings.get(rank)
 
     def tell(self, message: AgentMessage, *, keep: bool = False) -> None:
         """Tell all workers of the round; with `keep` also those that connect later."""
@@ -121,6 +130,7 @@ class HookServer:
                 return
             rank = hello.rank
             self._writers[rank].add(writer)
+            self._greetings[rank] = hello
             if self._last_word is not None:
                 _write(writer, encode_line(self._last_word))
             await self._listen(reader, hello.round, rank)
@@ -152,7 +162,7 @@ class HookServer:
         bad = 0
         while (line := await _read_line(reader)) != b"":
             message = _decode(line) if line is not None else None
-            if message is None or isinstance(message, Hello) or message.step < 0:
+            if message is None or isinstance(message, Hello) or not _is_usable(message):
                 self._bad("not a message of a worker", line or b"")
                 bad += 1
                 if line is None or bad > BAD_LINES_ALLOWED:
@@ -166,7 +176,13 @@ class HookServer:
             _log.warning("a message on the workers' socket was ignored", why=what, line=line[:200])
 
 
-def _decode(line: bytes) -> At | Checkpointed | Stopping | Closed | Hello | None:
+def _is_usable(message: HookMessage) -> bool:
+    if isinstance(message, Expires):
+        return 0.0 <= message.after_s <= MAX_STEP_S
+    return isinstance(message, Ended) or message.step >= 0
+
+
+def _decode(line: bytes) -> HookMessage | Hello | None:
     try:
         return worker_decoder.decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):

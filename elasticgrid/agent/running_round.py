@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from elasticgrid.agent.agreement import Abandon, AskStopAt, Condition, LeadMessage, Position
 from elasticgrid.agent.config import AgentConfig
 from elasticgrid.agent.guard import Guard
-from elasticgrid.agent.hook_server import HookServer
+from elasticgrid.agent.hook_server import HookMessage, HookServer
+from elasticgrid.agent.macros import expanded
+from elasticgrid.agent.memory_kills import memory_kills
 from elasticgrid.agent.progress import Progress
-from elasticgrid.agent.worker_environment import checkpoint_dir, rendezvous_dir, worker_environment
-from elasticgrid.agent.workers import ExitedWorker, WorkerGroup
+from elasticgrid.agent.stacks import Target, worker_stacks
+from elasticgrid.agent.stuck import Stall, StuckWatch
+from elasticgrid.agent.worker_environment import checkpoint_dir, macro_values, rendezvous_dir, worker_environment
+from elasticgrid.agent.worker_files import WorkerError, WorkerFiles, read_error
+from elasticgrid.agent.worker_output import WorkerOutput
+from elasticgrid.agent.workers import TERMINATE_PATIENCE_S, ExitedWorker, WorkerGroup
 from elasticgrid.core.events import WorldDecided
 from elasticgrid.core.failures import EXIT_TEMPORARY_FAILURE
-from elasticgrid.publish.channel import StopAt, Where
+from elasticgrid.publish.channel import Checkpointed, Ended, Expires, StopAt, Where
 
 _log = structlog.get_logger("elasticgrid.agent")
 
@@ -26,13 +35,27 @@ _log = structlog.get_logger("elasticgrid.agent")
 WORKER_ANSWER_S: Final = 1.0
 #: How long to wait for the last words of a worker that has exited.
 LAST_WORDS_S: Final = 1.0
+#: How often the workers' output is looked after, and how often whether they are stuck.
+OUTPUT_TURN_S: Final = 0.25
+STUCK_LOOK_S: Final = 0.25
+#: How a worker that was killed ends, by itself or behind a shell.
+KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
+
+
+class WorkerEnd(msgspec.Struct, frozen=True):
+    """How a worker ended, what it said of that itself, and whether the kernel ended it for its use of memory."""
+
+    worker: ExitedWorker
+    error: WorkerError | None
+    out_of_memory: bool
 
 
 class RunningRound:
     """The workers of one round on this node.
 
     Args:
-        on_exit: called with each worker that is gone, after all it had said was heard.
+        on_exit: called with the end of each worker that is gone, after all it had said was heard.
+        on_stuck: called when workers live but do not get on.
         on_stop_told: called with the step when the workers were told to stop.
     """
 
@@ -44,7 +67,8 @@ class RunningRound:
         *,
         hooks: HookServer,
         guard: Guard,
-        on_exit: Callable[[ExitedWorker], None],
+        on_exit: Callable[[WorkerEnd], None],
+        on_stuck: Callable[[Stall, str], None],
         on_stop_told: Callable[[int], None],
     ) -> None:
         self.number = world.round
@@ -53,11 +77,19 @@ class RunningRound:
         self._group_rank = group_rank
         self._hooks = hooks
         self._on_exit = on_exit
+        self._on_stuck = on_stuck
         self._on_stop_told = on_stop_told
         self._workers = WorkerGroup(on_exit=self._exited, guard=guard)
         first = group_rank * world.nproc_per_node
         self._ranks = range(first, first + world.nproc_per_node)
-        self.progress = Progress(self._ranks, world.resume.step if world.resume is not None else 0)
+        resume_step = world.resume.step if world.resume is not None else 0
+        self.progress = Progress(self._ranks, resume_step)
+        self._stuck = StuckWatch(resume_step, after_s=config.stuck_after_s, at_start_s=config.stuck_at_start_s)
+        self._folder = config.node_dir / f"round-{self.number}"
+        self._output = WorkerOutput(config.output, _to_own_output)
+        self._memory_kills = memory_kills()
+        self._stop_told = False
+        self._watching: list[asyncio.Task[None]] = []
         self._codes: dict[int, int] = {}
         self._terminating: asyncio.Task[None] | None = None
         self._last_words: set[asyncio.Task[None]] = set()
@@ -71,34 +103,59 @@ class RunningRound:
         except OSError as error:
             _log.error("the job's shared folder cannot be used", error=str(error))
             for rank in self._ranks:
-                self._exited(ExitedWorker(rank, EXIT_TEMPORARY_FAILURE, f"the shared folder cannot be used: {error}"))
+                said = f"the shared folder cannot be used: {error}"
+                self._exited(ExitedWorker(rank=rank, code=EXIT_TEMPORARY_FAILURE, last_lines=said, time_ms=0))
             return
-        logs = self._config.node_dir / f"round-{self.number}"
         for local_rank, rank in enumerate(self._ranks):
+            files = WorkerFiles(self._folder, rank)
             self._workers.start(
                 rank,
-                command,
+                expanded(command, macro_values(self._config, self._world, rank=rank, local_rank=local_rank)),
                 env=worker_environment(
-                    self._config, self._world, group_rank=self._group_rank, local_rank=local_rank, base=os.environ
+                    self._config,
+                    self._world,
+                    group_rank=self._group_rank,
+                    local_rank=local_rank,
+                    files=files,
+                    base=os.environ,
                 ),
                 cwd=self._config.workdir,
-                log_path=logs / f"rank-{rank}.log",
+                log_path=files.log,
             )
+            self._output.add(rank, files.log)
+        loop = asyncio.get_running_loop()
+        self._watching = [loop.create_task(self._keep_output()), loop.create_task(self._watch_for_stuck())]
         _log.info("round began", round=self.number, ranks=list(self._ranks), world_size=self._world.world_size)
 
-    def terminate(self) -> None:
-        """Begin to end all workers that run."""
+    def terminate(self, patience_s: float = TERMINATE_PATIENCE_S) -> None:
+        """Begin to end all workers that run; those that have not ended after `patience_s` are killed."""
         if self._terminating is None:
-            self._terminating = asyncio.get_running_loop().create_task(self._workers.terminate())
+            self._terminating = asyncio.get_running_loop().create_task(self._workers.terminate(patience_s))
 
     async def close(self) -> None:
         """End all workers, whatever happened before."""
         self.terminate()
         if self._terminating is not None:
             await self._terminating
-        for task in self._last_words:
+        tasks = [*self._watching, *self._last_words]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._last_words, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._output.finish)
+        self._workers.close()
+
+    def heard(self, rank: int, message: HookMessage) -> None:
+        """A worker's hook said something."""
+        match message:
+            case Expires():
+                self._stuck.expires(rank, message.id, message.after_s, message.name)
+            case Ended():
+                self._stuck.ended(rank, message.id)
+            case Checkpointed():
+                self._stuck.moved(rank)
+            case _:
+                self.progress.at(rank, message.step)
+                self._stuck.at(rank, message.step)
 
     async def answer(self, message: LeadMessage) -> Position:
         """What this node says to the round's lead."""
@@ -109,6 +166,7 @@ class RunningRound:
         told = message.step if isinstance(message, AskStopAt) else None
         if told is not None:
             self._hooks.tell(StopAt(step=told), keep=True)
+            self._stop_told = True
             self._on_stop_told(told)
         # Answers come after the stop was heard: the socket keeps the order.
         self._hooks.tell(Where())
@@ -130,13 +188,50 @@ class RunningRound:
             return "failed"
         return "finished" if len(self._codes) == len(self._ranks) else "running"
 
+    async def _keep_output(self) -> None:
+        while True:
+            await asyncio.sleep(OUTPUT_TURN_S)
+            await asyncio.to_thread(self._output.turn)
+
+    async def _watch_for_stuck(self) -> None:
+        """Look now and then; workers that are being stopped have a time of their own for that."""
+        while True:
+            await asyncio.sleep(STUCK_LOOK_S)
+            if self._terminating is not None or self._stop_told:
+                continue
+            stall = self._stuck.look()
+            if stall is not None:
+                _log.warning("workers are stuck", round=self.number, ranks=list(stall.ranks), why=stall.detail)
+                self._on_stuck(stall, await worker_stacks(self._targets()))
+
+    def _targets(self) -> list[Target]:
+        """All workers that run: what one waits for is often seen in another."""
+        targets = []
+        for rank in self._workers.ranks:
+            greeting, started = self._hooks.greeting(rank), self._workers.pid(rank)
+            stacks = WorkerFiles(self._folder, rank).stacks
+            # Without the hook's word that it handles the signal, the signal would end the worker.
+            arranged = greeting is not None and greeting.stacks == str(stacks)
+            pid = greeting.pid if greeting is not None and arranged else started
+            if pid is not None:
+                targets.append(Target(rank=rank, pid=pid, stacks_file=stacks if arranged else None))
+        return targets
+
     def _exited(self, worker: ExitedWorker) -> None:
         self._codes[worker.rank] = worker.code
+        self._stuck.gone(worker.rank)
         task = asyncio.get_running_loop().create_task(self._hear_out(worker))
         self._last_words.add(task)
         task.add_done_callback(self._last_words.discard)
 
     async def _hear_out(self, worker: ExitedWorker) -> None:
+        out_of_memory = worker.code in KILLED and not worker.fenced and memory_kills() > self._memory_kills
         await self._hooks.wait_silent(worker.rank, LAST_WORDS_S)
         _log.info("worker exited", round=self.number, rank=worker.rank, code=worker.code)
-        self._on_exit(worker)
+        error = read_error(WorkerFiles(self._folder, worker.rank).error) if worker.code != 0 else None
+        self._on_exit(WorkerEnd(worker, error, out_of_memory))
+
+
+def _to_own_output(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()

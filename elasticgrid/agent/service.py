@@ -18,14 +18,19 @@ import msgspec
 import nats.errors
 import structlog
 
+from elasticgrid.agent import inputs
 from elasticgrid.agent.bus_link import BusLink
 from elasticgrid.agent.config import AgentConfig, free_port
 from elasticgrid.agent.guard import Guard
+from elasticgrid.agent.heartbeat import heartbeat
 from elasticgrid.agent.hook_server import HookMessage, HookServer
+from elasticgrid.agent.notices.notice import Notice
+from elasticgrid.agent.notices.watch import NoticeWatch
 from elasticgrid.agent.reporter import Reporter
-from elasticgrid.agent.running_round import RunningRound
+from elasticgrid.agent.running_round import RunningRound, WorkerEnd
 from elasticgrid.agent.stop_talk import StopTalk
-from elasticgrid.agent.workers import ExitedWorker
+from elasticgrid.agent.stuck import Stall
+from elasticgrid.agent.workers import TERMINATE_PATIENCE_S
 from elasticgrid.bus.connect import read_credentials
 from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.clock import Clock, SystemClock
@@ -45,7 +50,6 @@ from elasticgrid.core.events import (
 from elasticgrid.core.names import derived_id
 from elasticgrid.log.port import Scope
 from elasticgrid.publish import checkpoint
-from elasticgrid.publish.channel import At, Checkpointed, Stopping
 
 _log = structlog.get_logger("elasticgrid.agent")
 
@@ -55,16 +59,8 @@ FLUSH_S: Final = 60.0
 #: The same for one that ends because of a signal or a lost bus.
 HASTY_FLUSH_S: Final = 3.0
 FOLLOW_PAUSE_S: Final = 1.0
-
-
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says every two seconds; `step` is the last its workers are known to have completed."""
-
-    node: str
-    attempt: str
-    time_ms: int
-    round: int
-    step: int
+#: Of the time until the node is taken away, what ending the workers and saying so may need: at most a quarter.
+DEADLINE_SLACK_S: Final = 8.0
 
 
 async def run_agent(config: AgentConfig, *, command: Sequence[str]) -> int:
@@ -113,10 +109,12 @@ class Agent:
         self._hooks = HookServer(config.socket_path, self._on_hook)
         self._guard: Guard | None = None
         self._round: RunningRound | None = None
+        self._watch = NoticeWatch(config.notices.sources(), self._on_notice, self._clock)
         self._to_check: asyncio.Queue[plan.CheckCheckpoint] = asyncio.Queue()
         self._facts = 0
         self._last_fact: asyncio.Future[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._patience_s = TERMINATE_PATIENCE_S
         self._exit_code: int | None = None
         self._hasty = asyncio.Event()
         self._failure: BaseException | None = None
@@ -139,10 +137,12 @@ class Agent:
                 self._beat(),
                 self._watch_bus(),
                 self._check_checkpoints(),
+                self._watch.run(),
             ):
                 self._spawn(work)
             await self._work()
             await self._flush()
+            await self._watch.node_left()
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
@@ -195,17 +195,14 @@ class Agent:
         self._talk.end()
         number = instruction.world.round
 
-        def on_exit(worker: ExitedWorker) -> None:
-            self._put(
-                plan.WorkerExited(
-                    round=number,
-                    rank=worker.rank,
-                    code=worker.code,
-                    last_lines=worker.last_lines,
-                    free_port=free_port(self._config.host),
-                )
-            )
+        def on_exit(end: WorkerEnd) -> None:
+            self._put(inputs.of_exit(number, end, free_port(self._config.host)))
 
+        def on_stuck(stall: Stall, stacks: str) -> None:
+            self._put(inputs.of_stall(number, stall, stacks, self._clock.now_ms()))
+
+        if self._round is not None:
+            self._spawn(self._round.close())
         self._round = RunningRound(
             self._config,
             instruction.world,
@@ -213,6 +210,7 @@ class Agent:
             hooks=self._hooks,
             guard=self._guard,
             on_exit=on_exit,
+            on_stuck=on_stuck,
             on_stop_told=self._talk.on_told(number),
         )
         self._round.start(self._command)
@@ -221,7 +219,7 @@ class Agent:
     def _(self, instruction: plan.TerminateWorkers) -> None:
         _log.info("workers are terminated", node=self._node, round=instruction.round)
         if self._round is not None and self._round.number == instruction.round:
-            self._round.terminate()
+            self._round.terminate(self._patience_s)
 
     @_do.register
     def _(self, instruction: plan.StartGrace) -> None:
@@ -235,6 +233,12 @@ class Agent:
     @_do.register
     def _(self, instruction: plan.CheckCheckpoint) -> None:
         self._to_check.put_nowait(instruction)
+
+    @_do.register
+    def _(self, instruction: plan.AwaitDeadline) -> None:
+        left_s = max(instruction.deadline_ms - self._clock.now_ms(), 0) / 1000
+        slack_s = min(DEADLINE_SLACK_S, left_s / 4)
+        asyncio.get_running_loop().call_later(left_s - slack_s, self._on_deadline, slack_s)
 
     @_do.register
     def _(self, instruction: plan.Record) -> None:
@@ -274,30 +278,37 @@ class Agent:
 
     def _on_signal(self, number: signal.Signals) -> None:
         _log.info("signal", node=self._node, signal=number.name)
+        if number == signal.SIGTERM and self._is_notice():
+            left_ms = round(self._config.notices.signal_notice_s * 1000)
+            self._on_notice(Notice(source="signal", deadline_ms=self._clock.now_ms() + left_ms, text=number.name))
+            return
         self._hasty.set()
         self._put(plan.EndRequested(reason="terminated", exit_code=128 + number))
 
+    def _is_notice(self) -> bool:
+        """Whether a SIGTERM says that the node will be taken away: the first one, to a node that has work to save."""
+        state = self._state
+        works = state.current is not None and not state.current.over
+        return self._config.notices.by_signal and works and not state.notice_ms and state.departure is None
+
+    def _on_notice(self, notice: Notice) -> None:
+        _log.warning(
+            "the node will be taken away", node=self._node, source=notice.source, deadline_ms=notice.deadline_ms
+        )
+        self._put(inputs.of_notice(notice, self._clock.now_ms()))
+
+    def _on_deadline(self, left_s: float) -> None:
+        self._hasty.set()
+        self._patience_s = min(TERMINATE_PATIENCE_S, left_s / 3)
+        self._put(plan.EndRequested(reason="preempted", exit_code=0))
+
     def _on_hook(self, number: int, rank: int, message: HookMessage) -> None:
         current = self._round
-        if isinstance(message, Checkpointed):
-            self._put(plan.CheckpointNamed(round=number, step=message.step, uri=message.uri))
-            return
         if current is not None and current.number == number:
-            current.progress.at(rank, message.step)
-        if isinstance(message, At):
-            self._put(plan.WorkerStepped(round=number, rank=rank, step=message.step))
-        elif isinstance(message, Stopping):
-            self._put(plan.WorkerStopping(round=number, rank=rank, step=message.step))
-        else:
-            self._put(
-                plan.WorkerClosed(
-                    round=number,
-                    rank=rank,
-                    step=message.step,
-                    samples_published=message.samples_published,
-                    samples_dropped=message.samples_dropped,
-                )
-            )
+            current.heard(rank, message)
+        item = inputs.of_hook(number, rank, message)
+        if item is not None:
+            self._put(item)
 
     async def _join_and_follow(self) -> None:
         joined = NodeJoined(
@@ -356,14 +367,7 @@ class Agent:
     async def _beat(self) -> None:
         subject = heartbeat_subject(self._config.tenant, self._config.job, self._node)
         while True:
-            current = self._state.current
-            beat = Heartbeat(
-                node=self._node,
-                attempt=self._config.attempt,
-                time_ms=self._clock.now_ms(),
-                round=current.world.round if current is not None else 0,
-                step=current.last_step if current is not None else 0,
-            )
+            beat = heartbeat(self._config, self._state, self._clock.now_ms())
             await self._link.publish(subject, msgspec.json.encode(beat))
             await self._clock.sleep(HEARTBEAT_EVERY_S)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticgrid import environment
 from elasticgrid.agent.config import AgentConfig
+from elasticgrid.agent.worker_files import WorkerFiles
 from elasticgrid.core.events import WorldDecided
 
 
@@ -22,10 +23,28 @@ def rendezvous_dir(shared_dir: Path, round_number: int) -> Path:
     return shared_dir / "rendezvous" / f"round-{round_number}"
 
 
+def macro_values(config: AgentConfig, world: WorldDecided, *, rank: int, local_rank: int) -> dict[str, str]:
+    """What the macros in one worker's command stand for."""
+    return {
+        "rank": str(rank),
+        "local_rank": str(local_rank),
+        "world_size": str(world.world_size),
+        "round": str(world.round),
+        "node": config.node,
+        "checkpoint_dir": str(checkpoint_dir(config.shared_dir)),
+    }
+
+
 def worker_environment(
-    config: AgentConfig, world: WorldDecided, *, group_rank: int, local_rank: int, base: Mapping[str, str]
+    config: AgentConfig,
+    world: WorldDecided,
+    *,
+    group_rank: int,
+    local_rank: int,
+    files: WorkerFiles,
+    base: Mapping[str, str],
 ) -> dict[str, str]:
-    """`base` with the variables of one worker of `world` put over it."""
+    """`base` with the variables of one worker of `world`, and where its files are, put over it."""
     rank = group_rank * world.nproc_per_node + local_rank
     resume = world.resume
     return {
@@ -49,6 +68,9 @@ def worker_environment(
         "TORCHELASTIC_MAX_RESTARTS": str(world.round - 1),
         # Rank 0 serves the store at MASTER_PORT, not the agent.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": str(files.error),
+        environment.ERROR_FILE: str(files.error),
+        environment.STACKS_FILE: str(files.stacks),
         environment.TENANT: config.tenant,
         environment.JOB: config.job,
         environment.PROVIDER: config.provider,

@@ -11,12 +11,14 @@ from functools import singledispatch
 
 import msgspec
 
+from elasticgrid.core.agent_settling import settle
 from elasticgrid.core.agent_state import (
     ANNOUNCED_KEPT,
     AgentInput,
     AgentState,
     AgreementFailed,
     AgreeOnStop,
+    AwaitDeadline,
     Cause,
     CheckCheckpoint,
     CheckpointChecked,
@@ -28,36 +30,34 @@ from elasticgrid.core.agent_state import (
     Ignored,
     Instruction,
     Joined,
-    Leave,
     NextWorld,
+    NoticeReceived,
     Record,
     Round,
     StartGrace,
-    StartWorkers,
     StopAgreed,
     TerminateWorkers,
     Worker,
     WorkerClosed,
     WorkerExited,
+    WorkersStuck,
     WorkerStepped,
     WorkerStopping,
 )
 from elasticgrid.core.events import (
     DrainDecided,
     NodeCheckpointed,
-    NodeDrained,
-    NodeFailed,
-    NodeFinished,
-    NodeLeft,
+    NodePreemptionNotice,
+    NodeReclassified,
     NodeStarted,
+    NodeStuck,
     OutcomeDecided,
-    WorkerExit,
     WorldDecided,
 )
-from elasticgrid.core.failures import ExitEvidence, app_or_infra
+from elasticgrid.core.job_failures import DISRUPTION_MS
 
 #: Reasons to end a round whose workers can no longer take a step together: nothing to agree on.
-BROKEN_REASONS = frozenset({"failure", "node_lost", "failed"})
+BROKEN_REASONS = frozenset({"failure", "node_lost", "stuck", "failed"})
 
 Step = tuple[AgentState, list[Instruction]]
 
@@ -76,7 +76,7 @@ def evolve(state: AgentState, item: AgentInput) -> tuple[AgentState, tuple[Instr
     if state.left:
         return state, (Ignored(what=type(item).__name__),)
     state, instructions = _take(item, state)
-    state, settled = _settle(state)
+    state, settled = settle(state)
     return state, (*instructions, *settled)
 
 
@@ -117,6 +117,8 @@ def _(item: WorkerStepped, state: AgentState) -> Step:
     if found is None:
         return state, [Ignored(what="step of another round")]
     current, worker = found
+    if item.step > worker.step and current.stuck:
+        current = msgspec.structs.replace(current, stuck=False)  # it gets on again; a next time is told anew
     current = _with_worker(current, _stepped(worker, item.step))
     instructions: list[Instruction] = []
     if not current.started and item.step > current.resume_step:
@@ -206,7 +208,16 @@ def _(item: WorkerExited, state: AgentState) -> Step:
     if found is None or found[1].code is not None:
         return state, [Ignored(what="exit of another round")]
     current, worker = found
-    worker = msgspec.structs.replace(worker, code=item.code, last_lines=item.last_lines)
+    worker = msgspec.structs.replace(
+        worker,
+        code=item.code,
+        last_lines=item.last_lines,
+        message=item.message,
+        error_file=item.error_file,
+        ended_ms=item.time_ms,
+        out_of_memory=item.out_of_memory,
+        fenced=item.fenced,
+    )
     current = _with_worker(current, worker)
     instructions: list[Instruction] = []
     if item.code != 0 and not current.terminating and current.first_failure is None:
@@ -214,6 +225,53 @@ def _(item: WorkerExited, state: AgentState) -> Step:
         if current.running:
             instructions.append(TerminateWorkers(round=item.round))
     return msgspec.structs.replace(state, current=current), instructions
+
+
+@_take.register
+def _(item: NoticeReceived, state: AgentState) -> Step:
+    sooner = item.deadline_ms > 0 and not 0 < state.notice_deadline_ms <= item.deadline_ms
+    if state.notice_ms and not sooner:
+        return state, [Ignored(what="repeated notice")]
+    first_ms = state.notice_ms or item.time_ms
+    state = msgspec.structs.replace(
+        state, notice_ms=first_ms, notice_deadline_ms=item.deadline_ms or state.notice_deadline_ms
+    )
+    notice = NodePreemptionNotice(node=state.node, source=item.source, deadline_ms=item.deadline_ms, text=item.text)
+    instructions: list[Instruction] = [Record(data=notice, cause=Cause())]
+    if item.deadline_ms > 0:
+        instructions.append(AwaitDeadline(deadline_ms=item.deadline_ms))
+    current = state.current
+    if current is None or current.blamed != "app_failed":
+        return state, instructions
+    after_ms = item.time_ms - current.failed_ms
+    if after_ms > DISRUPTION_MS:
+        return state, instructions
+    again = NodeReclassified(
+        node=state.node,
+        round=current.world.round,
+        failure="infra_failed",
+        text=f"a notice of {item.source} came {after_ms // 1000} s after the exit",
+    )
+    current = msgspec.structs.replace(current, blamed="infra_failed")
+    return msgspec.structs.replace(state, current=current), [*instructions, Record(data=again, cause=current.cause)]
+
+
+@_take.register
+def _(item: WorkersStuck, state: AgentState) -> Step:
+    current = _open_round(state, item.round)
+    if current is None or current.stuck or current.drain is not None or not current.running:
+        return state, [Ignored(what="repeated or foreign stuck workers")]
+    fact = NodeStuck(
+        node=state.node,
+        round=item.round,
+        what=item.what,
+        last_step=current.last_step,
+        since_ms=item.since_ms,
+        detail=item.detail,
+        stacks=item.stacks,
+    )
+    current = msgspec.structs.replace(current, stuck=True)
+    return msgspec.structs.replace(state, current=current), [Record(data=fact, cause=current.cause)]
 
 
 @_take.register
@@ -261,14 +319,13 @@ def _drain(state: AgentState, drain: DrainDecided, cause: Cause) -> Step:
         return state, []
     if drain.reason in BROKEN_REASONS or drain.grace_ms <= 0 or current.first_failure is not None:
         return _terminate_if_open(state, drain.round)
-    instructions: list[Instruction] = []
-    if first:
-        instructions.append(StartGrace(round=drain.round, grace_ms=drain.grace_ms))
-        if current.stop_step is None:
-            members = tuple(member.node for member in current.world.members)
-            leads = current.group_rank == 0
-            agree = AgreeOnStop(round=drain.round, leads=leads, members=members, patience_ms=drain.grace_ms // 2)
-            instructions.append(agree)
+    # A later drain of the same round may leave less time; the timer that ends first counts.
+    instructions: list[Instruction] = [StartGrace(round=drain.round, grace_ms=drain.grace_ms)]
+    if first and current.stop_step is None:
+        members = tuple(member.node for member in current.world.members)
+        leads = current.group_rank == 0
+        agree = AgreeOnStop(round=drain.round, leads=leads, members=members, patience_ms=drain.grace_ms // 2)
+        instructions.append(agree)
     return state, instructions
 
 
@@ -299,115 +356,8 @@ def _terminate_if_open(state: AgentState, round_number: int) -> Step:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What follows of itself: the end of a round, the next world, the agent's end
+# Finding and replacing parts of the round
 # --------------------------------------------------------------------------------------------------------------------
-
-
-def _settle(state: AgentState) -> Step:
-    instructions: list[Instruction] = []
-    current = state.current
-    if current is not None and not current.running and current.checking == 0:
-        current, facts = _round_end(state, current)
-        state = msgspec.structs.replace(state, current=current)
-        instructions.extend(facts)
-    if current is not None and not current.over:
-        return state, instructions
-    if state.departure is not None:
-        fact = NodeLeft(node=state.node, reason=state.departure.reason)
-        instructions.append(Record(data=fact, cause=state.departure.cause))
-        instructions.append(Leave(exit_code=state.departure.exit_code))
-        return msgspec.structs.replace(state, left=True), instructions
-    if state.upcoming is not None:
-        state, start = _begin(state, state.upcoming)
-        instructions.append(start)
-    return state, instructions
-
-
-def _round_end(state: AgentState, current: Round) -> tuple[Round, list[Instruction]]:
-    """Record how a round ended whose workers are all gone.
-
-    A failure and a completion say that nothing of the round runs any more, so the drain that answers them needs no
-    answer; any other drain that is decided later is answered as soon as it is read.
-    """
-    instructions: list[Instruction] = []
-    published = sum(worker.samples_published for worker in current.workers)
-    dropped = sum(worker.samples_dropped for worker in current.workers)
-    number = current.world.round
-    if not current.over:
-        if current.first_failure is not None:
-            failed = _failed(state, current, published, dropped)
-            instructions.append(Record(data=failed, cause=current.cause))
-            current = msgspec.structs.replace(current, over=True, drained=True)
-        elif not current.terminating and all(_completed(worker, current) for worker in current.workers):
-            finished = NodeFinished(
-                node=state.node,
-                round=number,
-                last_step=current.last_step,
-                free_port=state.free_port,
-                samples_published=published,
-                samples_dropped=dropped,
-            )
-            instructions.append(Record(data=finished, cause=current.cause))
-            current = msgspec.structs.replace(current, over=True, clean_end=True, drained=True)
-        elif current.drain is not None or current.terminating:
-            clean = not current.terminating and all(worker.code == 0 for worker in current.workers)
-            current = msgspec.structs.replace(current, over=True, clean_end=clean)
-        else:
-            return current, []  # stopped as agreed, but the decision it was agreed for is still to be read
-    # Where the round ended for a reason outside the log, there is no drain to answer: the node only leaves.
-    asked = current.drain is not None or (current.terminating and current.drain_cause.event_id != "")
-    if asked and not current.drained:
-        drained = NodeDrained(
-            node=state.node,
-            round=number,
-            last_step=current.last_step,
-            clean=current.clean_end,
-            free_port=state.free_port,
-            samples_published=published,
-            samples_dropped=dropped,
-        )
-        instructions.append(Record(data=drained, cause=current.drain_cause))
-        current = msgspec.structs.replace(current, drained=True)
-    return current, instructions
-
-
-def _completed(worker: Worker, current: Round) -> bool:
-    """Whether a worker that exited with success was done with the training, rather than stopped because it was asked.
-
-    One that was told to stop counts as done only when its hook's goodbye says it ended before that step: mistaking a
-    stop for completion would end the job early, the other mistake costs one short round.
-    """
-    if worker.code != 0 or worker.stopping:
-        return False
-    return current.stop_step is None or (worker.closed and worker.step < current.stop_step)
-
-
-def _failed(state: AgentState, current: Round, published: int, dropped: int) -> NodeFailed:
-    order = sorted(current.workers, key=lambda worker: (worker.rank != current.first_failure, worker.rank))
-    exits = tuple(WorkerExit(rank=worker.rank, code=worker.code or 0, last_lines=worker.last_lines) for worker in order)
-    return NodeFailed(
-        node=state.node,
-        round=current.world.round,
-        last_step=current.last_step,
-        exits=exits,
-        failure=app_or_infra(
-            [exit_.code for exit_ in exits], ExitEvidence(last_lines=tuple(exit_.last_lines for exit_ in exits))
-        ),
-        free_port=state.free_port,
-        samples_published=published,
-        samples_dropped=dropped,
-    )
-
-
-def _begin(state: AgentState, upcoming: NextWorld) -> tuple[AgentState, Instruction]:
-    world = upcoming.world
-    group_rank = next(member.group_rank for member in world.members if member.node == state.node)
-    step = world.resume.step if world.resume is not None else 0
-    first_rank = group_rank * world.nproc_per_node
-    workers = tuple(Worker(rank=first_rank + local, step=step) for local in range(world.nproc_per_node))
-    current = Round(world=world, group_rank=group_rank, cause=upcoming.cause, workers=workers)
-    state = msgspec.structs.replace(state, current=current, upcoming=None)
-    return state, StartWorkers(world=world, group_rank=group_rank)
 
 
 def _open_round(state: AgentState, round_number: int) -> Round | None:
@@ -433,4 +383,4 @@ def _with_worker(current: Round, worker: Worker) -> Round:
 
 
 def _stepped(worker: Worker, step: int) -> Worker:
-    return msgspec.structs.replace(worker, step=max(worker.step, step))
+    return msgspec.structs.replace(worker, step=max(worker.step, step), heard=True)

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from elasticgrid.core.events import (
     CheckpointRef,
     DrainDecided,
+    FailureClass,
     NodeCheckpointed,
     NodeDrained,
     NodeFailed,
     NodeFinished,
     NodeLeft,
+    NodePreemptionNotice,
+    NodeReclassified,
     NodeStarted,
+    NodeStuck,
+    NoticeSource,
     OutcomeDecided,
     WorldDecided,
 )
@@ -39,15 +44,26 @@ class Worker(_Value, frozen=True, kw_only=True):
         step: steps it is known to have completed.
         stopping: it said that it stops because it was asked to.
         closed: its hook said goodbye, so `step` is the last one.
+        heard: it said something in this round, so it is past its start.
         code: its exit code or minus the signal's number; None while it runs.
+        message, error_file: what it said of its own failure, and in which file.
+        ended_ms: when it failed, by that file or else by when it was gone; 0 while not known.
+        out_of_memory: the machine ended it for its use of memory.
+        fenced: even a kill did not end it; it is treated as gone.
     """
 
     rank: int
     step: int
     stopping: bool = False
     closed: bool = False
+    heard: bool = False
     code: int | None = None
     last_lines: str = ""
+    message: str = ""
+    error_file: str = ""
+    ended_ms: int = 0
+    out_of_memory: bool = False
+    fenced: bool = False
     samples_published: int = 0
     samples_dropped: int = 0
 
@@ -72,6 +88,8 @@ class Round(_Value, frozen=True, kw_only=True):
         over: no worker runs any more and that was recorded.
         drained: `node.drained` was recorded.
         clean_end: the workers ended by themselves and with success.
+        stuck: workers live but do not get on, and that was recorded.
+        blamed: whose failure was recorded, None while none was; `failed_ms` when the first worker failed.
     """
 
     world: WorldDecided
@@ -89,6 +107,9 @@ class Round(_Value, frozen=True, kw_only=True):
     over: bool = False
     drained: bool = False
     clean_end: bool = False
+    stuck: bool = False
+    blamed: FailureClass | None = None
+    failed_ms: int = 0
 
     @property
     def resume_step(self) -> int:
@@ -134,6 +155,8 @@ class AgentState(_Value, frozen=True, kw_only=True):
         departure: set when the agent is to end.
         left: `node.left` was recorded; nothing matters any more.
         free_port: a port that was free when last looked at.
+        notice_ms: when the node was first said to be taken away; 0 while it was not.
+        notice_deadline_ms: by when it will be gone; 0 while no time was given.
     """
 
     node: str
@@ -145,6 +168,27 @@ class AgentState(_Value, frozen=True, kw_only=True):
     departure: Departure | None = None
     left: bool = False
     free_port: int = 0
+    notice_ms: int = 0
+    notice_deadline_ms: int = 0
+
+
+WorkerState: TypeAlias = Literal["INIT", "HEALTHY", "UNHEALTHY", "SUCCEEDED", "FAILED", "STOPPED"]
+
+
+def worker_state(current: Round, worker: Worker) -> WorkerState:
+    """How a worker of the round is, in one word.
+
+    INIT until it said something, UNHEALTHY while the round is stuck; STOPPED when it ended because it was to.
+    """
+    if worker.code is None:
+        if current.stuck:
+            return "UNHEALTHY"
+        return "HEALTHY" if worker.heard else "INIT"
+    if worker.code == 0:
+        told = current.stop_step is not None and worker.step >= current.stop_step
+        return "STOPPED" if worker.stopping or told else "SUCCEEDED"
+    ended_for_another = current.first_failure is not None and current.first_failure != worker.rank
+    return "STOPPED" if current.terminating or (ended_for_another and worker.code < 0) else "FAILED"
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -232,6 +276,10 @@ class WorkerExited(_Value, frozen=True, kw_only=True):
 
     Attributes:
         free_port: a port that was free just now.
+        time_ms: when it failed, by its error file or else by when it was gone; 0 when not known.
+        message, error_file: what it said of its own failure, and in which file.
+        out_of_memory: the machine ended it for its use of memory.
+        fenced: even a kill did not end it.
     """
 
     round: int
@@ -239,10 +287,34 @@ class WorkerExited(_Value, frozen=True, kw_only=True):
     code: int
     last_lines: str
     free_port: int
+    time_ms: int = 0
+    message: str = ""
+    error_file: str = ""
+    out_of_memory: bool = False
+    fenced: bool = False
+
+
+class NoticeReceived(_Value, frozen=True, kw_only=True):
+    """The node will be taken away; `deadline_ms` by when, 0 when no time was given, and `time_ms` is now."""
+
+    source: NoticeSource
+    deadline_ms: int
+    text: str
+    time_ms: int
+
+
+class WorkersStuck(_Value, frozen=True, kw_only=True):
+    """Workers of the round live but do not get on; fields as in `NodeStuck`."""
+
+    round: int
+    what: Literal["no_step", "expired"]
+    since_ms: int
+    detail: str
+    stacks: str
 
 
 class EndRequested(_Value, frozen=True, kw_only=True):
-    """The agent is to end for a reason outside the log: a signal, or the bus was gone for too long."""
+    """The agent is to end for a reason outside the log: a signal, a lost bus, or the node is about to be taken away."""
 
     reason: str
     exit_code: int
@@ -260,6 +332,8 @@ AgentInput: TypeAlias = (
     | AgreementFailed
     | GraceOver
     | WorkerExited
+    | NoticeReceived
+    | WorkersStuck
     | EndRequested
 )
 
@@ -268,7 +342,17 @@ AgentInput: TypeAlias = (
 # Instructions
 # --------------------------------------------------------------------------------------------------------------------
 
-NodeFact: TypeAlias = NodeStarted | NodeCheckpointed | NodeDrained | NodeFinished | NodeFailed | NodeLeft
+NodeFact: TypeAlias = (
+    NodeStarted
+    | NodeCheckpointed
+    | NodeDrained
+    | NodeFinished
+    | NodeFailed
+    | NodeLeft
+    | NodePreemptionNotice
+    | NodeStuck
+    | NodeReclassified
+)
 
 
 class StartWorkers(_Value, frozen=True, kw_only=True):
@@ -312,6 +396,12 @@ class CheckCheckpoint(_Value, frozen=True, kw_only=True):
     uri: str
 
 
+class AwaitDeadline(_Value, frozen=True, kw_only=True):
+    """Say `EndRequested` while there is still time to end the workers and to say so before `deadline_ms`."""
+
+    deadline_ms: int
+
+
 class Record(_Value, frozen=True, kw_only=True):
     """Append a fact; facts reach the log in the order recorded."""
 
@@ -332,7 +422,15 @@ class Ignored(_Value, frozen=True, kw_only=True):
 
 
 Instruction: TypeAlias = (
-    StartWorkers | AgreeOnStop | StartGrace | TerminateWorkers | CheckCheckpoint | Record | Leave | Ignored
+    StartWorkers
+    | AgreeOnStop
+    | StartGrace
+    | TerminateWorkers
+    | CheckCheckpoint
+    | AwaitDeadline
+    | Record
+    | Leave
+    | Ignored
 )
 
 #: How many named checkpoints are remembered to recognise a second worker's word.

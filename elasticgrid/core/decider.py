@@ -12,15 +12,29 @@ import msgspec
 from elasticgrid.core import events as ev
 from elasticgrid.core.fleet import FleetState
 from elasticgrid.core.job import JobState, NodeState, live_nodes, situation
+from elasticgrid.core.job_failures import budget_spent, restart_at_ms, settled_at_ms
+from elasticgrid.core.job_placement import (
+    adds_nodes,
+    drop_all,
+    is_news,
+    leaving_nodes,
+    noticed_nodes,
+    place_job,
+    placement_without,
+    replacement,
+)
 from elasticgrid.core.membership import ReadyNode, form_world
 from elasticgrid.core.names import content_digest, derived_id
-from elasticgrid.core.placement import Demand, HeldAssignment, place
 from elasticgrid.core.scaling import POLICY_NAME, POLICY_VERSION, Ruling, rule_on
 
 #: Beyond its grace a drain is waited for this long, for the facts to arrive.
 DRAIN_SLACK_MS = 30_000
 #: Survivors of a loss wait at most this long for a node that is already on its way.
 REPLACEMENT_WAIT_MS = 30_000
+#: Of the time until a node is taken away, what is kept back for ending its workers and saying so: at most a third.
+NOTICE_SLACK_MS = 10_000
+#: Workers of a node that will be taken away get their job's grace, or this long where its notice leaves the time.
+NOTICE_GRACE_MS = 120_000
 
 Decision = tuple[ev.DecisionData, ...]
 NOTHING: Decision = ()
@@ -40,7 +54,7 @@ def decide(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     """
     if state.spec is None or state.terminal or state.unknown_type:
         return NOTHING
-    todo = _reconcile(state, fleet, as_of_ms)
+    todo = _reconcile(state, fleet, signals, as_of_ms)
     if todo is not None:
         return todo
     return _scale(state, fleet, signals, as_of_ms)
@@ -82,7 +96,7 @@ def decision_events(state: JobState, decision: Decision, as_of_ms: int, reading:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _reconcile(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | None:
+def _reconcile(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision | None:
     """What happened and needs an answer; None when nothing does and the rules may speak."""
     if state.phase == "ending":
         return _conclude(state)
@@ -94,9 +108,11 @@ def _reconcile(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | 
         return _end(state, "failed")
     if state.phase == "running":
         return _watch_round(state, fleet, as_of_ms)
+    if noticed_nodes(state):
+        return _vacate(state, fleet, as_of_ms)
     if state.phase == "draining" and not _round_drained(state, as_of_ms):
         return NOTHING
-    return _gather(state, fleet, as_of_ms)
+    return _gather(state, fleet, signals, as_of_ms)
 
 
 def _conclude(state: JobState) -> Decision:
@@ -114,27 +130,8 @@ def _end(state: JobState, how: ev.Outcome) -> Decision:
     nodes = tuple(node.id for node in live_nodes(state))
     return (
         ev.DrainDecided(round=state.round, reason=how, leaving=nodes, grace_ms=state.spec.grace_ms),
-        _drop_all(state),
+        drop_all(state),
     )
-
-
-def _drop_all(state: JobState) -> ev.PlacementDecided:
-    lines = []
-    for launch in state.launches.values():
-        leaving = tuple(node for node in launch.nodes if state.nodes[node].status in ("planned", "joined"))
-        if leaving or not (launch.released_ms or launch.resolved):
-            lines.append(
-                ev.Assignment(
-                    id=launch.id,
-                    provider=launch.provider,
-                    action="drop",
-                    nodes=len(leaving),
-                    price_microdollars_per_hour=launch.price_microdollars_per_hour,
-                    market=launch.market,
-                    leaving=leaving,
-                )
-            )
-    return ev.PlacementDecided(demand_nodes=0, placed_nodes=0, assignments=tuple(lines))
 
 
 def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | None:
@@ -146,6 +143,10 @@ def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision 
     broken = [node for node in members if node.status != "joined" or node.failed_round == state.round]
     if broken:
         return _answer_failure(state, fleet, as_of_ms)
+    if noticed_nodes(state):
+        return _vacate(state, fleet, as_of_ms)
+    if state.stuck and state.spec.on_stuck != "tell":
+        return _end_stuck_round(state)
     if not state.round_active_ms:
         return None
     planned = [node for node in live_nodes(state) if node.status == "planned"]
@@ -166,16 +167,75 @@ def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision 
 def _answer_failure(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision:
     """A round that lost a member cannot go on: another from the last checkpoint, or the end of the budget."""
     assert state.spec is not None
-    if state.app_failures > state.spec.max_restarts or state.infra_failures > state.spec.max_infra_restarts:
+    spent = budget_spent(state)
+    if spent and as_of_ms >= settled_at_ms(state):
         return _end(state, "failed")
     lost = any(state.nodes[node].status != "joined" for node in state.member_nodes)
     reason = "node_lost" if lost else "failure"
-    placement = None
-    if len(live_nodes(state)) < state.target_nodes:
-        placement = _place(state, fleet, state.target_nodes, as_of_ms)
-    leaving = _leaving(placement) if placement is not None else ()
+    # While a notice may still show that the job may go on, nothing new is asked for.
+    placement = None if spent else replacement(state, fleet, as_of_ms)
+    noticed = noticed_nodes(state)
+    leaving = _all_leaving(noticed, placement)
     drain = ev.DrainDecided(round=state.round, reason=reason, leaving=leaving, grace_ms=state.spec.grace_ms)
-    return (drain, placement) if placement is not None and (_adds(placement) or leaving) else (drain,)
+    changes = placement is not None and (adds_nodes(placement) or len(leaving) > len(noticed))
+    return (drain, placement) if placement is not None and changes else (drain,)
+
+
+def _vacate(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision:
+    """Nodes that will be taken away leave in time, after a checkpoint, and are replaced."""
+    noticed = noticed_nodes(state)
+    trains = state.phase in ("running", "draining")
+    members = [node for node in noticed if trains and node in state.member_nodes]
+    ends_round = any(state.nodes[node].drained_round != state.round for node in members)
+    placement = replacement(state, fleet, as_of_ms)
+    if placement is not None and not adds_nodes(placement):
+        placement = None  # the job keeps the size it wants and asks again
+    drain = ev.DrainDecided(
+        round=state.round if ends_round else 0,
+        reason="preempted",
+        leaving=_all_leaving(noticed, placement),
+        grace_ms=_notice_grace_ms(state, as_of_ms),
+    )
+    return (drain, placement) if placement is not None else (drain,)
+
+
+def _notice_grace_ms(state: JobState, as_of_ms: int) -> int:
+    assert state.spec is not None
+    deadlines = [state.nodes[node].notice_deadline_ms for node in noticed_nodes(state)]
+    given = [deadline_ms for deadline_ms in deadlines if deadline_ms]
+    if not given:
+        return state.spec.grace_ms
+    left_ms = max(min(given) - as_of_ms, 0)
+    return min(left_ms - min(NOTICE_SLACK_MS, left_ms // 3), max(state.spec.grace_ms, NOTICE_GRACE_MS))
+
+
+def _all_leaving(noticed: tuple[str, ...], placement: ev.PlacementDecided | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*noticed, *(leaving_nodes(placement) if placement is not None else ()))))
+
+
+def _end_stuck_round(state: JobState) -> Decision:
+    """Workers that do not get on cannot agree on a step to stop at: the round is ended without one."""
+    assert state.spec is not None
+    if state.spec.on_stuck == "fail" or budget_spent(state):
+        return _end(state, "failed")
+    return (ev.DrainDecided(round=state.round, reason="stuck"),)
+
+
+def _hold(
+    state: JobState, signals: ev.Signals, rule: str, reason: str, until_ms: int, numbers: dict[str, int]
+) -> Decision:
+    """Why nobody trains although nodes are there, and until when."""
+    scale = ev.ScaleDecided(
+        action="hold",
+        current_nodes=state.target_nodes,
+        target_nodes=state.target_nodes,
+        rule=rule,
+        reason=reason,
+        checks=(ev.RuleCheck(rule=rule, spoke=True, numbers=numbers, says=reason),),
+        signals=signals,
+        next_change_ms=until_ms,
+    )
+    return (scale,) if _is_new_hold(state, scale) else NOTHING
 
 
 def _round_drained(state: JobState, as_of_ms: int) -> bool:
@@ -188,9 +248,16 @@ def _round_drained(state: JobState, as_of_ms: int) -> bool:
     )
 
 
-def _gather(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | None:
+def _gather(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision | None:
     """Nobody trains: form a world of the nodes that are there, or ask for those that are missing."""
     assert state.spec is not None
+    spent = budget_spent(state)
+    if spent:
+        settled_ms = settled_at_ms(state)
+        if as_of_ms >= settled_ms:
+            return _end(state, "failed")
+        reason = f"{spent}; a notice may still show that the infrastructure is to blame"
+        return _hold(state, signals, "disruption", reason, settled_ms, {"app_failures": state.app_failures})
     live = live_nodes(state)
     stuck = [node for node in live if node.status == "joined" and not _is_ready(state, node)]
     if stuck:
@@ -207,13 +274,17 @@ def _gather(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | Non
             return _give_up(state, planned, f"{len(planned)} nodes did not join in {waited_ms // 1000} s")
     wanted = max(state.target_nodes, state.min_nodes)
     if len(live) < wanted:
-        placement = _place(state, fleet, wanted, as_of_ms)
-        if _adds(placement) or _leaving(placement):
+        placement = place_job(state, fleet, wanted, as_of_ms)
+        if adds_nodes(placement) or leaving_nodes(placement):
             return _with_drain(state, placement)
         if not enough:
-            return (placement,) if _is_news(state, placement) else NOTHING
+            return (placement,) if is_news(state, placement) else NOTHING
     if not enough:
         return NOTHING
+    restart_ms = restart_at_ms(state)
+    if as_of_ms < restart_ms:
+        reason = f"the infrastructure failed {state.infra_charged} times; the next round begins after a pause"
+        return _hold(state, signals, "back_off", reason, restart_ms, {"infra_charged": state.infra_charged})
     world = form_world(
         state.members,
         tuple(ReadyNode(node.id, node.host, node.free_port, node.joined_sequence) for node in ready),
@@ -236,36 +307,7 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> Decision:
 
     They are told to leave, should they be heard of again.
     """
-    gone = {node.id for node in missing}
-    held = [node for node in live_nodes(state) if node.id not in gone]
-    lines = []
-    for launch in state.launches.values():
-        for action, nodes in (
-            ("keep", tuple(node.id for node in held if node.assignment == launch.id)),
-            ("drop", tuple(node.id for node in missing if node.assignment == launch.id)),
-        ):
-            if nodes:
-                lines.append(
-                    ev.Assignment(
-                        id=launch.id,
-                        provider=launch.provider,
-                        action="keep" if action == "keep" else "drop",
-                        nodes=len(nodes),
-                        price_microdollars_per_hour=launch.price_microdollars_per_hour,
-                        market=launch.market,
-                        leaving=nodes if action == "drop" else (),
-                    )
-                )
-    placement = ev.PlacementDecided(
-        demand_nodes=state.target_nodes,
-        placed_nodes=len(held),
-        assignments=tuple(lines),
-        waiting=why,
-        price_microdollars_per_hour=sum(
-            line.nodes * line.price_microdollars_per_hour for line in lines if line.action == "keep"
-        ),
-    )
-    return _with_drain(state, placement)
+    return _with_drain(state, placement_without(state, tuple(node.id for node in missing), why))
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -279,20 +321,16 @@ def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     scale = _scale_event(state, ruling, signals)
     if ruling.action == "hold":
         return (scale,) if _is_new_hold(state, scale) else NOTHING
-    placement = _place(state, fleet, ruling.target_nodes, as_of_ms)
-    if _adds(placement) or _leaving(placement):
+    placement = place_job(state, fleet, ruling.target_nodes, as_of_ms)
+    if adds_nodes(placement) or leaving_nodes(placement):
         return (scale, *_with_drain(state, placement))
-    return (scale, placement) if _is_new_hold(state, scale) or _is_news(state, placement) else NOTHING
-
-
-def _leaving(placement: ev.PlacementDecided) -> tuple[str, ...]:
-    return tuple(node for line in placement.assignments for node in line.leaving)
+    return (scale, placement) if _is_new_hold(state, scale) or is_news(state, placement) else NOTHING
 
 
 def _with_drain(state: JobState, placement: ev.PlacementDecided) -> Decision:
     """The placement and, where it makes nodes leave, the drain that tells them."""
     assert state.spec is not None
-    leaving = _leaving(placement)
+    leaving = leaving_nodes(placement)
     if not leaving:
         return (placement,)
     members = state.member_nodes if state.phase == "running" else ()
@@ -326,52 +364,4 @@ def _is_new_hold(state: JobState, scale: ev.ScaleDecided) -> bool:
 
 def places_nodes(decision: Decision) -> bool:
     """Whether a decision takes nodes of the fleet, which no other decision must have been taken without knowing."""
-    return any(isinstance(data, ev.PlacementDecided) and _adds(data) for data in decision)
-
-
-def _adds(placement: ev.PlacementDecided) -> bool:
-    return any(line.action == "add" for line in placement.assignments)
-
-
-def _is_news(state: JobState, placement: ev.PlacementDecided) -> bool:
-    """Whether a placement that adds nothing says something that the last one did not."""
-    last = state.last_placement
-    return last is None or (last.demand_nodes, last.placed_nodes, last.waiting) != (
-        placement.demand_nodes,
-        placement.placed_nodes,
-        placement.waiting,
-    )
-
-
-def _place(state: JobState, fleet: FleetState, nodes: int, as_of_ms: int) -> ev.PlacementDecided:
-    """Place `nodes` nodes for this job, keeping what it has."""
-    assert state.spec is not None
-    held = []
-    for launch in state.launches.values():
-        kept = tuple(node for node in launch.nodes if state.nodes[node].status in ("planned", "joined"))
-        if kept:
-            held.append(
-                HeldAssignment(
-                    id=launch.id,
-                    provider=launch.provider,
-                    nodes=kept,
-                    price_microdollars_per_hour=launch.price_microdollars_per_hour,
-                    market=launch.market,
-                )
-            )
-    demand = Demand(
-        tenant=state.tenant,
-        job=state.id,
-        band=state.spec.band,
-        submitted_ms=state.submitted_ms,
-        min_nodes=min(state.min_nodes, nodes),
-        target_nodes=nodes,
-        max_nodes=max(state.max_nodes, nodes),
-        quantum=state.spec.quantum,
-        policy=state.spec.placement,
-        held=tuple(held),
-        members=state.member_nodes,
-        id_prefix=f"p{state.decisions + 1}",
-    )
-    (placement,) = place((demand,), fleet, as_of_ms)
-    return placement
+    return any(isinstance(data, ev.PlacementDecided) and adds_nodes(data) for data in decision)

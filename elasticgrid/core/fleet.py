@@ -379,6 +379,19 @@ def _lost(fleet: FleetState, data: ev.NodeLost, event: ev.Event, at_ms: int) -> 
     return _blame(after, launch, failure, f"{key}/{launch.assignment}", event, at_ms)
 
 
+def _noticed(fleet: FleetState, data: ev.NodePreemptionNotice, event: ev.Event, at_ms: int) -> FleetState:
+    """A node that will be taken away counts against its provider only while it is young, and only for once."""
+    key = job_key(event.tenant, event.job)
+    for attempt, launch in fleet.jobs.get(key, _NO_NODES).launches.items():
+        if launch.nodes.get(data.node) == "up":
+            if not data.deadline_ms or launch.counted or not _is_young(launch, at_ms):
+                return fleet
+            counted = replace(launch, counted=True)
+            after = _with_launch(fleet, key, attempt, counted, {})
+            return _blame(after, counted, "lost_young", f"{key}/{launch.assignment}", event, at_ms)
+    return fleet
+
+
 def _without_node(fleet: FleetState, key: str, attempt: str, launch: Launch, node: str) -> FleetState:
     deltas: _Deltas = {}
     _count(deltas, launch.provider, launch.nodes[node], -1)
@@ -403,4 +416,5 @@ _HANDLERS: Final[dict[type[Any], Callable[[FleetState, Any, ev.Event, int], Flee
     ev.NodeJoined: _joined,
     ev.NodeLeft: _left,
     ev.NodeLost: _lost,
+    ev.NodePreemptionNotice: _noticed,
 }

@@ -45,7 +45,7 @@ class GridFold:
     """Folds recorded events, in order, into job states and the fleet.
 
     Args:
-        memory: how many of the last events can be looked behind.
+        memory: how many of the last events can be looked behind; 0 is quickest.
     """
 
     def __init__(self, *, memory: int = 4_096) -> None:
@@ -56,27 +56,30 @@ class GridFold:
         self.fleet: FleetState = initial_fleet()
         self._jobs: dict[JobKey, JobState] = {}
         self._replaced: deque[_Replaced] = deque(maxlen=memory)
+        self._remembers = memory > 0
 
     def apply(self, recorded: Recorded) -> JobKey | None:
         """Fold one event and return the job it concerned, None for the grid itself. A second time changes nothing."""
         if recorded.sequence <= self.sequence:
             return None
         event = recorded.event
-        key = (event.tenant, event.job)
         self.sequence = recorded.sequence
-        self.recorded_ms = max(self.recorded_ms, recorded.recorded_ms)
+        if recorded.recorded_ms > self.recorded_ms:
+            self.recorded_ms = recorded.recorded_ms
         self.events += 1
+        fleet = self.fleet
         if isinstance(event, UnknownEvent):
             self.unknown_events += 1
-        fleet = self.fleet
-        if not isinstance(event, UnknownEvent):
+        else:
             self.fleet = evolve_fleet(fleet, recorded)
         if event.tenant == GRID_TENANT:
-            self._replaced.append(_Replaced(recorded.sequence, None, None, fleet))
-            return None
-        before = self._jobs.get(key)
-        self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
-        self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
+            key = before = None
+        else:
+            key = (event.tenant, event.job)
+            before = self._jobs.get(key)
+            self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
+        if self._remembers:
+            self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
         return key
 
     def snapshot(self) -> GridSnapshot:

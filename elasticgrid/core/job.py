@@ -28,6 +28,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         started_round, drained_round, finished_round, failed_round: the last round of which it said so.
         last_step: steps done as of its last report.
         charged_from_ms: since when it costs; 0 when it does not.
+        notice_ms: when it was said to be taken away; 0 while it was not. `notice_deadline_ms` by when, 0 if not told.
     """
 
     id: str
@@ -43,6 +44,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     failed_round: int = 0
     last_step: int = 0
     charged_from_ms: int = 0
+    notice_ms: int = 0
+    notice_deadline_ms: int = 0
 
 
 class LaunchState(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,20 @@ class LaunchState(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in ("failed", "stopped") or (self.status == "planned" and self.released_ms > 0)
 
 
+class CountedFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure that was counted against one of the job's budgets.
+
+    Attributes:
+        round: which round failed, and `at_ms` when.
+        settled_ms: from when on its blame is final.
+    """
+
+    round: int
+    at_ms: int
+    blame: Literal["app_failed", "infra_failed"]
+    settled_ms: int
+
+
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the log says about a job.
 
@@ -85,7 +102,10 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
         ending: the outcome the job is heading for.
         previous_nodes: the size of the world before the last one.
         checkpoint: the last committed one.
-        app_failures, infra_failures: failures counted against the two budgets.
+        app_failures, infra_failures: failures so far, by who is to blame; `last_failure` the last one.
+        infra_charged: of those of the infrastructure, how many its budget is charged with: healthy time gives back.
+        healthy_ms: healthy time that has given nothing back yet; `healthy_round` the last round it was counted of.
+        stuck: what was said of workers of the last round that live but do not get on; empty when nothing was.
         spent_microdollars: cost of the nodes that are gone; `cost_microdollars` adds those that run.
         illegal: events the state did not allow; `strays` facts about nodes it does not know.
         unknown_type: an event type this software does not know; no decision is taken after one.
@@ -130,6 +150,11 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: ev.CheckpointRef | None = None
     app_failures: int = 0
     infra_failures: int = 0
+    infra_charged: int = 0
+    healthy_ms: int = 0
+    healthy_round: int = 0
+    last_failure: CountedFailure | None = None
+    stuck: str = ""
     failure_text: str = ""
     spent_microdollars: int = 0
     samples_published: int = 0

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.job import GONE, JobState, LaunchStatus, NodeState, NodeStatus, node_charge
+from elasticgrid.core.job_failures import DISRUPTION_MS, Blame, charged, health_counted, is_ambiguous, reclassified
 from elasticgrid.core.scaling import AppliedChange
 
 #: Applied changes that are remembered: more than can fall into the longest time a rule looks back.
@@ -100,9 +101,21 @@ def _node_lost(state: JobState, data: ev.NodeLost, recorded: ev.Recorded, event:
     if node is None or node.status in GONE:
         return _stray(state)
     lost = _gone(state, data.node, "lost", recorded.recorded_ms)
-    if state.phase == "running" and data.node in state.member_nodes and node.status != "leaving":
-        return replace(lost, infra_failures=lost.infra_failures + 1)
-    return lost
+    return lost if node.status == "leaving" else _member_gone(state, lost, node, f"{data.node} was lost", recorded)
+
+
+def _member_gone(before: JobState, after: JobState, node: NodeState, text: str, recorded: ev.Recorded) -> JobState:
+    """The job after a node of its round went without having been told to.
+
+    One that had given notice is no failure, and a second one of the same round is none either. What was blamed on the
+    application just before is not, after all.
+    """
+    if node.id not in before.member_nodes:
+        return after
+    after = reclassified(after, before.round, at_ms=recorded.recorded_ms, text=text)
+    if before.phase != "running" or node.notice_ms or _round_failed(before):
+        return after
+    return charged(after, "infra_failed", at_ms=recorded.recorded_ms, text=text)
 
 
 def _gone(state: JobState, node_id: str, status: NodeStatus, at_ms: int) -> JobState:
@@ -232,17 +245,26 @@ def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: 
         return after
     exits = data.exits[0] if data.exits else ev.WorkerExit(rank=-1, code=0)
     text = f"rank {exits.rank} on {data.node} ended with {_exit_text(exits.code)} in round {data.round}"
-    said = exits.last_lines.strip().rsplit("\n", 1)[-1]
+    said = (exits.message or exits.last_lines).strip().rsplit("\n", 1)[-1]
     text += f": {said[:MAX_FAILURE_TEXT]}" if said else ""
-    if data.failure == "app_failed":
-        return replace(after, app_failures=after.app_failures + 1, failure_text=text)
-    return replace(after, infra_failures=after.infra_failures + 1, failure_text=text)
+    on_spot = state.launches[node.assignment].market == "spot"
+    blame: Blame = (
+        "app_failed" if data.failure == "app_failed" and not _noticed_lately(state, recorded) else "infra_failed"
+    )
+    return charged(
+        after, blame, at_ms=recorded.recorded_ms, text=text, open_to_notice=is_ambiguous(data, on_spot=on_spot)
+    )
+
+
+def _noticed_lately(state: JobState, recorded: ev.Recorded) -> bool:
+    """Whether a member of the round gave notice just before: its workers' end breaks those of the others."""
+    notices = [state.nodes[node].notice_ms for node in state.member_nodes]
+    return any(notice_ms and recorded.recorded_ms - notice_ms <= DISRUPTION_MS for notice_ms in notices)
 
 
 def _round_failed(state: JobState) -> bool:
     return any(
-        state.nodes[node].failed_round == state.round or state.nodes[node].status == "lost"
-        for node in state.member_nodes
+        state.nodes[node].failed_round == state.round or state.nodes[node].status in GONE for node in state.member_nodes
     )
 
 
@@ -259,9 +281,53 @@ def _left(state: JobState, data: ev.NodeLeft, recorded: ev.Recorded, event: ev.E
     if node is None:
         return _stray(state)
     left = _gone(state, data.node, "left", recorded.recorded_ms)
-    if state.phase == "running" and node.status == "joined" and data.node in state.member_nodes:
-        return replace(left, infra_failures=left.infra_failures + 1)
-    return left
+    if node.status != "joined":
+        return left
+    return _member_gone(state, left, node, f"{data.node} left: {data.reason}", recorded)
+
+
+def _preemption_notice(
+    state: JobState, data: ev.NodePreemptionNotice, recorded: ev.Recorded, event: ev.Event
+) -> JobState:
+    node = _known(state, data.node)
+    if node is None:
+        return _stray(state)
+    deadlines = [deadline_ms for deadline_ms in (node.notice_deadline_ms, data.deadline_ms) if deadline_ms > 0]
+    after = _with_node(
+        state,
+        node,
+        notice_ms=node.notice_ms or recorded.recorded_ms,
+        notice_deadline_ms=min(deadlines, default=0),
+    )
+    if data.node not in state.member_nodes:
+        return after
+    return reclassified(after, state.round, at_ms=recorded.recorded_ms, text=f"{data.node} is being taken away")
+
+
+def _reclassified(state: JobState, data: ev.NodeReclassified, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    node = _known(state, data.node)
+    if node is None or node.failed_round < data.round:
+        return _stray(state)
+    if data.failure != "infra_failed":
+        return state
+    return reclassified(state, data.round, at_ms=recorded.recorded_ms, text=data.text)
+
+
+def _stuck(state: JobState, data: ev.NodeStuck, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    if _known(state, data.node) is None:
+        return _stray(state)
+    if data.round != state.round or state.phase != "running" or state.stuck or _round_failed(state):
+        return state
+    text = f"{data.node} is stuck after step {data.last_step} of round {data.round}"
+    text += f": {data.detail}" if data.detail else ""
+    after = replace(state, stuck=text)
+    assert state.spec is not None
+    if state.spec.on_stuck == "tell":
+        return after
+    if state.spec.on_stuck == "fail":
+        return replace(after, failure_text=text)
+    after = health_counted(after, data.since_ms)
+    return charged(after, "infra_failed", at_ms=recorded.recorded_ms, text=text)
 
 
 #: What each fact does to the job's state.
@@ -279,4 +345,7 @@ FACT_HANDLERS: Final[dict[type[Any], Any]] = {
     ev.NodeFinished: _finished,
     ev.NodeFailed: _failed,
     ev.NodeLeft: _left,
+    ev.NodePreemptionNotice: _preemption_notice,
+    ev.NodeReclassified: _reclassified,
+    ev.NodeStuck: _stuck,
 }

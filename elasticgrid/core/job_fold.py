@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.job import GONE, JobState, LaunchState, NodeState, Phase
 from elasticgrid.core.job_facts import FACT_HANDLERS
+from elasticgrid.core.job_failures import budget_spent, health_counted
 from elasticgrid.core.scaling import Measured
 from elasticgrid.core.spec import PPM
 
@@ -63,17 +64,18 @@ def evolve(state: JobState, recorded: ev.Recorded) -> JobState:
     if event.basis is not None and event.basis.number <= state.decisions and not _same_batch(state, event):
         return _illegal(state, recorded, event, f"decision {event.basis.number} is already there")
     after: JobState = handler(state, event.data, recorded, event)
-    changes: dict[str, Any] = {
-        "sequence": recorded.sequence,
-        "last_event_id": event.id,
-        "last_event_ms": recorded.recorded_ms,
-    }
+    if after is state:
+        after = replace(state)
+    # Nobody else has this copy yet, so it may still be written to: much quicker than copying all fields once more.
+    force_setattr(after, "sequence", recorded.sequence)
+    force_setattr(after, "last_event_id", event.id)
+    force_setattr(after, "last_event_ms", recorded.recorded_ms)
     if event.basis is not None:
         same = event.basis.number == state.decisions
-        changes["decision_ids"] = (*state.decision_ids, event.id) if same else (event.id,)
-        changes["decisions"] = event.basis.number
-        changes["decision_sequence"] = recorded.sequence
-    return replace(after, **changes)
+        force_setattr(after, "decision_ids", (*state.decision_ids, event.id) if same else (event.id,))
+        force_setattr(after, "decisions", event.basis.number)
+        force_setattr(after, "decision_sequence", recorded.sequence)
+    return after
 
 
 def _same_batch(state: JobState, event: ev.Event) -> bool:
@@ -229,14 +231,22 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
     moved = replace(moved, nodes=nodes, launches=released if data.leaving else moved.launches)
     if not ends_round and not ending:
         return moved
+    moved = health_counted(moved, recorded.recorded_ms)
     return replace(
         moved,
         drain_ms=recorded.recorded_ms,
         drain_reason=data.reason,
         drain_grace_ms=data.grace_ms,
         ending=ending or moved.ending,
-        ending_reason=moved.cancel_requested or "" if ending == "cancelled" else moved.failure_text,
+        ending_reason=_ending_reason(moved, ending),
     )
+
+
+def _ending_reason(state: JobState, ending: ev.Outcome | None) -> str:
+    if ending == "cancelled":
+        return state.cancel_requested or ""
+    spent = budget_spent(state) if ending == "failed" else ""
+    return "; ".join(part for part in (state.failure_text, spent) if part)
 
 
 def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -252,6 +262,7 @@ def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event:
         round_samples_after=event.basis.samples_through if event.basis is not None else 0,
         round_decided_ms=recorded.recorded_ms,
         round_active_ms=0,
+        stuck="",
     )
 
 

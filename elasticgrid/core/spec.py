@@ -21,6 +21,7 @@ Ratio = Annotated[int, msgspec.Meta(ge=0, le=PPM)]
 
 Market = Literal["on_demand", "spot"]
 Band = Literal["production", "interactive", "batch"]
+OnStuck = Literal["tell", "restart", "fail"]
 
 
 class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,8 +127,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         grace_ms: how long workers get to stop at a step boundary and commit before they are terminated.
         max_restarts: failures of the application that are answered with a new round.
         max_infra_restarts: the same for failures of the infrastructure.
+        on_stuck: what follows when workers live but take no step: nothing but the fact, a new round from the last
+            checkpoint at the cost of an infrastructure restart, or the end of the job.
         deadline_ms: Unix milliseconds by which the job should be done.
         checkpoint_dir: folder that all nodes see; a folder of the grid's own when empty.
+        setup: shell script that each machine of a launch runs once before its first workers.
+        caches: keys of folders that the setup fills and that the machine keeps once it succeeded.
+        bundle: whether nodes on the launcher's own machine work in a copy of the work directory, as others always do.
+        file_mounts: paths in that copy, and the files or folders of the launcher's machine that are put there.
     """
 
     name: Name
@@ -144,8 +151,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     join_timeout_ms: PositiveInt = 600_000
     max_restarts: NonNegativeInt = 0
     max_infra_restarts: NonNegativeInt = 20
+    on_stuck: OnStuck = "tell"
     deadline_ms: int | None = None
     checkpoint_dir: str = ""
+    setup: str = ""
+    caches: tuple[Name, ...] = ()
+    bundle: bool = False
+    file_mounts: dict[str, str] = {}
     scaling: ScalingPolicy = ScalingPolicy()
     placement: PlacementPolicy = PlacementPolicy()
 

@@ -30,6 +30,8 @@ log = structlog.get_logger("decider")
 
 TICK_S = 0.5
 RETRY_S = 0.5
+#: How long decisions wait at most for windows that are built again.
+REBUILDING_MS = 5_000
 
 
 class SampleSource(Protocol):
@@ -64,6 +66,13 @@ class DeciderStats(msgspec.Struct, frozen=True):
     broken_jobs: int
 
 
+class _Rebuilding(msgspec.Struct, frozen=True):
+    """Windows are being built again: they are whole once this sequence was read, and waited for until this time."""
+
+    through: int
+    until_ms: int
+
+
 class Decider:
     """Takes every decision of a grid.
 
@@ -81,6 +90,7 @@ class Decider:
         self._grid = grid if grid is not None else GridFold()
         self._evidence = EvidenceFold()
         self._sample_ms = 0
+        self._rebuilding: _Rebuilding | None = None
         self._appending: dict[JobKey, asyncio.Task[None]] = {}
         self._awaited: dict[JobKey, int] = {}
         self._dirty: set[JobKey] = set()
@@ -177,15 +187,50 @@ class Decider:
             log.error(what, tenant=state.tenant, job=state.id, sequence=state.sequence, detail=detail)
 
     async def _follow_samples(self) -> None:
-        jobs = [state for state in self._grid.jobs() if not is_record(state.tenant)]
-        running = [state.round_samples_after for state in jobs if not state.terminal and state.round]
-        source = self._open_samples(after=min(running, default=self._samples_seen()))
+        after = self._samples_begin()
+        self._evidence.sequence = after
+        while True:
+            after = await self._read_samples(after)
+            log.warning("the end of the samples stream was lost; windows are built again", after=after)
+
+    async def _read_samples(self, after: int) -> int:
+        """Fold the samples after a sequence, until the stream turns out to have been cut.
+
+        A server that crashes may lose messages that were read from it already, and give their sequences to others.
+        What was folded is then not what the stream holds, and a decision taken from it could not be verified: so the
+        windows are built once more, from what is there, and no decision is taken meanwhile.
+
+        Returns:
+            The sequence after which to read again.
+        """
+        source = self._open_samples(after=after)
+        last = after
         try:
             while True:
                 for message in await source.next_batch():
+                    if message.sequence <= last:
+                        self._begin_rebuilding(message.sequence)
+                        return min(self._samples_begin(), message.sequence - 1)
+                    last = message.sequence
                     self._take(message)
         finally:
             await source.aclose()
+
+    def _begin_rebuilding(self, through: int) -> None:
+        before = self._evidence
+        self._rebuilding = _Rebuilding(through, self._clock.now_ms() + REBUILDING_MS)
+        self._evidence = EvidenceFold()
+        self._evidence.messages, self._evidence.samples = before.messages, before.samples
+        self._evidence.refused = before.refused
+        for state in self._grid.jobs():
+            if not state.terminal:
+                self._evidence.open(state)
+
+    def _samples_begin(self) -> int:
+        """After which sequence the samples of all rounds that train come."""
+        jobs = [state for state in self._grid.jobs() if not is_record(state.tenant)]
+        running = [state.round_samples_after for state in jobs if not state.terminal and state.round]
+        return min(running, default=self._samples_seen())
 
     def _samples_seen(self) -> int:
         """How far the samples had been read when the last decision of any job was taken: older ones are of no use."""
@@ -201,7 +246,11 @@ class Decider:
         completed = self._evidence.apply(key, message.sequence, message.time_ms, message.data)
         if len(self._evidence.refused) > refused:
             log.warning("samples refused", tenant=key[0], job=key[1], refused=self._evidence.refused)
-        if completed:
+        if self._rebuilding is not None and message.sequence >= self._rebuilding.through:
+            self._rebuilding = None
+            for state in self._grid.jobs():
+                self._consider((state.tenant, state.id))
+        elif completed:
             self._consider(key)
 
     async def _tick(self) -> None:
@@ -218,6 +267,8 @@ class Decider:
             return
         if key in self._appending or key in self._awaited:
             self._dirty.add(key)
+            return
+        if self._rebuilding is not None and self._clock.now_ms() < self._rebuilding.until_ms:
             return
         as_of_ms = max(self._clock.now_ms(), self._grid.recorded_ms, self._sample_ms)
         try:

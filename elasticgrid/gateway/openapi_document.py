@@ -19,6 +19,7 @@ from elasticgrid.gateway.answers import Health, LogPage, ProviderList, Submissio
 from elasticgrid.gateway.bodies import ReasonRequest, ResizeRequest
 from elasticgrid.gateway.problems import PROBLEM_JSON, Problem
 from elasticgrid.log.importing import Imported
+from elasticgrid.log.mirror_record import Verified
 from elasticgrid.projections.results import CostReport, DecisionPage, EventPage, JobDetail, JobPage
 
 #: The document's path in the folder of schemas.
@@ -38,6 +39,8 @@ _VALUES: Final = (
     Imported,
     ProviderList,
     CostReport,
+    Verified,
+    Verified,
     Health,
     Version,
     Problem,

@@ -137,7 +137,10 @@ def _node(
     | ev.NodeDrained
     | ev.NodeFinished
     | ev.NodeFailed
-    | ev.NodeLeft,
+    | ev.NodeLeft
+    | ev.NodePreemptionNotice
+    | ev.NodeStuck
+    | ev.NodeReclassified,
 ) -> str:
     match data:
         case ev.NodeJoined():
@@ -156,3 +159,9 @@ def _node(
             return f"{data.node} failed in round {data.round}, {data.failure}; {codes}"
         case ev.NodeLeft():
             return f"{data.node} ends{_because(data.reason)}"
+        case ev.NodePreemptionNotice():
+            return f"{data.node} will be taken away, says {data.source}{_because(data.text)}"
+        case ev.NodeStuck():
+            return f"{data.node} is stuck after step {data.last_step} of round {data.round}{_because(data.detail)}"
+        case ev.NodeReclassified():
+            return f"{data.node}'s failure in round {data.round} is {data.failure} after all{_because(data.text)}"

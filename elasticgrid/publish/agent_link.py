@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 import msgspec
@@ -11,6 +12,7 @@ from elasticgrid.core.errors import ElasticGridError
 from elasticgrid.publish import channel
 from elasticgrid.publish.buffer import SampleBuffer
 from elasticgrid.publish.settings import HookSettings
+from elasticgrid.publish.stacks import write_stacks_when_asked
 from elasticgrid.publish.state import TrainerState
 from elasticgrid.publish.unix_socket import open_unix_connection
 
@@ -28,7 +30,8 @@ class AgentLink:
 
     def __init__(self, settings: HookSettings, state: TrainerState, samples: SampleBuffer, *, pid: int) -> None:
         self._path = settings.agent_socket
-        self._hello = channel.Hello(rank=settings.rank, round=settings.round, pid=pid)
+        stacks = settings.stacks_file if write_stacks_when_asked(settings.stacks_file) else ""
+        self._hello = channel.Hello(rank=settings.rank, round=settings.round, pid=pid, stacks=stacks)
         self._state = state
         self._samples = samples
         self._news = asyncio.Event()
@@ -36,6 +39,7 @@ class AgentLink:
         self._told_step: int | None = None
         self._told_checkpoint: tuple[int, str] | None = None
         self._told_stop = False
+        self._told_expiring: set[int] = set()
         self._closing = False
 
     def wake(self) -> None:
@@ -93,6 +97,7 @@ class AgentLink:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until it is lost."""
         self._told_step, self._told_checkpoint, self._told_stop = None, None, False
+        self._told_expiring = set()
         self._writer = writer
         writer.write(channel.encode_line(self._hello))
         listening = asyncio.create_task(self._listen(reader, writer))
@@ -144,3 +149,15 @@ class AgentLink:
         if state.stopped_at is not None and not self._told_stop:
             self._told_stop = True
             writer.write(channel.encode_line(channel.Stopping(step=state.stopped_at)))
+        expiring = state.expiring
+        if expiring or self._told_expiring:
+            self._tell_expiring(writer, expiring)
+
+    def _tell_expiring(self, writer: asyncio.StreamWriter, expiring: dict[int, tuple[float, str]]) -> None:
+        for number in self._told_expiring - expiring.keys():
+            writer.write(channel.encode_line(channel.Ended(id=number)))
+        for number in expiring.keys() - self._told_expiring:
+            until_s, name = expiring[number]
+            after_s = max(until_s - time.monotonic(), 0.0)
+            writer.write(channel.encode_line(channel.Expires(id=number, after_s=after_s, name=name)))
+        self._told_expiring = set(expiring)

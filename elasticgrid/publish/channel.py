@@ -14,11 +14,16 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
-    """Worker: I am here. First on every connection."""
+    """Worker: I am here. First on every connection.
+
+    Attributes:
+        stacks: the file that the places of all its threads are written to on SIGUSR2; empty when it does not do that.
+    """
 
     rank: int
     round: int
     pid: int
+    stacks: str = ""
 
 
 class At(_Message, frozen=True, kw_only=True, tag="at"):
@@ -48,6 +53,25 @@ class Closed(_Message, frozen=True, kw_only=True, tag="closed"):
     samples_dropped: int
 
 
+class Expires(_Message, frozen=True, kw_only=True, tag="expires"):
+    """Worker: something it does now is to end within `after_s` from now, or it is stuck.
+
+    Attributes:
+        id: unique in the worker.
+        name: what it is, for people.
+    """
+
+    id: int
+    after_s: float
+    name: str = ""
+
+
+class Ended(_Message, frozen=True, kw_only=True, tag="ended"):
+    """Worker: what was said to expire has ended."""
+
+    id: int
+
+
 class Where(_Message, frozen=True, kw_only=True, tag="where"):
     """Agent: how many steps are completed?"""
 
@@ -58,7 +82,7 @@ class StopAt(_Message, frozen=True, kw_only=True, tag="stop_at"):
     step: int
 
 
-WorkerMessage = Hello | At | Checkpointed | Stopping | Closed
+WorkerMessage = Hello | At | Checkpointed | Stopping | Closed | Expires | Ended
 AgentMessage = Where | StopAt
 
 worker_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(WorkerMessage)

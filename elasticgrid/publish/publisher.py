@@ -17,13 +17,15 @@ from typing import SupportsFloat, SupportsInt, TypeVar
 
 import msgspec
 
+from elasticgrid.core.samples import MAX_STEP_S
 from elasticgrid.publish.buffer import SampleBuffer
+from elasticgrid.publish.expiry import Expiry
 from elasticgrid.publish.recorder import Checkpointing, Recorder, Step
 from elasticgrid.publish.sender import Sender
 from elasticgrid.publish.settings import HookSettings, read_settings
 from elasticgrid.publish.state import TrainerState
 
-__all__ = ["Checkpointing", "Publisher", "PublisherStats", "Step", "publisher"]
+__all__ = ["Checkpointing", "Expiry", "Publisher", "PublisherStats", "Step", "publisher"]
 
 _log = logging.getLogger("elasticgrid.publish")
 
@@ -32,6 +34,8 @@ T = TypeVar("T")
 #: Samples kept while the bus is away; at ten steps a second that is nearly a quarter of an hour.
 BUFFERED_SAMPLES = 8_192
 CLOSE_TIMEOUT_S = 1.5
+#: Of the name of a block that expires.
+MAX_NAME = 100
 
 
 class PublisherStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +219,27 @@ class Publisher:
         """
         return Checkpointing(self._recorder, self.checkpointed)
 
+    def expires(self, after_s: SupportsFloat, name: str = "") -> Expiry:
+        """A `with` block around something that is stuck when it has not ended after `after_s` seconds.
+
+        The agent is told, and records where the worker's threads are when the time is over; the block itself is never
+        interrupted. What follows is the job's `on_stuck`. Blocks may be nested::
+
+            with pub.expires(60, "all-reduce"):
+                all_reduce(gradients)
+        """
+        if self._recorder.start is not None:
+            self._recorder.wake_up()
+        try:
+            limit_s = float(after_s)
+        except Exception as error:
+            self._recorder.refuse(f"expires({after_s!r}): {error!r}")
+            limit_s = 0.0
+        if not limit_s < MAX_STEP_S:  # also what is not a number
+            self._recorder.refuse(f"expires({after_s!r}): seconds below {MAX_STEP_S:g} are needed")
+            limit_s = 0.0
+        return Expiry(self._state, limit_s, str(name)[:MAX_NAME])
+
     def checkpointed(self, step: int, uri: str | os.PathLike[str]) -> None:
         """Tell that the training state after `step` steps is committed at `uri`."""
         try:
@@ -266,6 +291,7 @@ class Publisher:
         self._recorder.start = self._recorder.samples = None
         self._samples = SampleBuffer(BUFFERED_SAMPLES)
         self._state.stop_at = None
+        self._state.expiring = {}
         self._state.spooled = 0
 
 

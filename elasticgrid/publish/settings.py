@@ -19,6 +19,7 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
         nats_url: where samples go; empty means nowhere.
         credentials: the file with the bus credential; empty for none.
         agent_socket: where the node's agent listens; empty without one.
+        stacks_file: where the places of the threads are written to when the agent asks; empty for nowhere.
         node_dir: a folder of the node's own, for samples that the bus cannot take now; empty for none.
         problem: why the environment could not be used as it stands; the hook is then silent.
     """
@@ -36,6 +37,7 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
     nats_url: str = ""
     credentials: str = ""
     agent_socket: str = ""
+    stacks_file: str = ""
     node_dir: str = ""
     problem: str = ""
 
@@ -87,6 +89,7 @@ def read_settings(environ: Mapping[str, str]) -> HookSettings:
         nats_url=environ.get(env.NATS_URL, ""),
         credentials=environ.get(env.CREDENTIALS, ""),
         agent_socket=environ.get(env.AGENT_SOCKET, ""),
+        stacks_file=environ.get(env.STACKS_FILE, ""),
         node_dir=environ.get(env.NODE_DIR, ""),
         problem="; ".join(problems),
     )

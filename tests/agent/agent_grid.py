@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 from nats.aio.client import Client
@@ -117,7 +117,9 @@ class Grid:
     def job_scope(self) -> Scope:
         return Scope(tenant=TENANT, job=JOB)
 
-    async def start_agent(self, attempt: str, command: list[str], **variables: str) -> asyncio.subprocess.Process:
+    async def start_agent(
+        self, attempt: str, command: list[str], stdout: IO[bytes] | None = None, /, **variables: str
+    ) -> asyncio.subprocess.Process:
         address = self.server.node_address
         environ = os.environ | {
             environment.NATS_URL: address.url,
@@ -131,7 +133,9 @@ class Grid:
             "RANK": "0",
             **variables,
         }
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", RUN_AGENT, *command, env=environ)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", RUN_AGENT, *command, env=environ, stdout=stdout
+        )
         self._agents[attempt] = process
         return process
 

@@ -95,6 +95,8 @@ def test_a_file_is_read_and_a_missing_one_is_not_found(tmp_path: Path) -> None:
     [
         ("engine: locl", "engine", "did you mean `local`?"),
         ("engine: gcp", "engine", "gcp/REGION"),
+        ("engine: sky", "engine", "module=package.module:Class"),
+        ("engine: spotty/us-east-1", "engine", "module=package.module:Class"),
         ("engine: module=a.b", "engine", "module=package.module:Class"),
         ("engine: gcp/us-central1-a", "engine", "region us-central1"),
         ("engine: aws/us-east-1, region: us-east-1a", "region", "region us-east-1,"),

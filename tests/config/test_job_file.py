@@ -46,11 +46,18 @@ env: {DEBUG: yes, LEVEL: 010, EMPTY: }
 nproc_per_node: 2
 nodes: {min: 2, max: 8, initial: 4, quantum: 2}
 band: high
+on_stuck: restart
 grace_s: 1.5
 join_timeout_s: 60
 restarts: {application: 1, infrastructure: 2}
 deadline_s: 3600
 checkpoint_dir: ../checkpoints
+setup: |
+  pip install -r requirements.txt
+  make
+caches: [venv-1, data]
+bundle: true
+file_mounts: {data/words.txt: ../words.txt}
 scaling:
   target_queue_share: 0.3
   idle_queue_share: 0.1
@@ -80,12 +87,17 @@ placement:
         initial_nodes=4,
         quantum=2,
         band="production",
+        on_stuck="restart",
         grace_ms=1_500,
         join_timeout_ms=60_000,
         max_restarts=1,
         max_infra_restarts=2,
         deadline_ms=3_601_000,
         checkpoint_dir="/work/checkpoints",
+        setup="pip install -r requirements.txt\nmake\n",
+        caches=("venv-1", "data"),
+        bundle=True,
+        file_mounts={"data/words.txt": "/work/words.txt"},
         scaling=ScalingPolicy(
             target_queue_ppm=300_000,
             idle_queue_ppm=100_000,
@@ -118,7 +130,8 @@ placement:
         (
             [job_file.NODES, job_file.TIMES, job_file.RESTARTS, job_file.DEADLINE],
             JobSpec,
-            {"name", "command", "workdir", "env", "band", "checkpoint_dir", "scaling", "placement"},
+            {"name", "command", "workdir", "env", "band", "on_stuck", "checkpoint_dir", "scaling", "placement"}
+            | {"setup", "caches", "bundle", "file_mounts"},
         ),
     ],
 )
@@ -133,6 +146,24 @@ def test_no_field_of_the_core_is_out_of_reach_of_a_file(
 def test_a_share_is_the_fraction_that_was_written_and_not_its_nearest_binary_one(ppm: int) -> None:
     spec = parsed(f"{HEAD}placement: {{max_spot_share: {ppm / 1_000_000:.6f}}}")
     assert spec.placement.max_spot_ppm == ppm
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "hint"),
+    [
+        ("file_mounts: {/etc/motd: motd}", "file_mounts./etc/motd", "a relative path"),
+        ("file_mounts: {../data: data}", "file_mounts.../data", "a relative path"),
+        ("file_mounts: {data: }", "file_mounts.data", "write data: ../data"),
+        ("caches: [Big Cache]\nsetup: make", "caches", "lower-case letters"),
+        ("caches: [venv]", "caches", "a setup that does"),
+        ("bundle: perhaps", "bundle", ""),
+        ("setup: [make]", "setup", ""),
+    ],
+)
+def test_what_a_node_is_given_is_checked_before_it_is_sent(text: str, path: str, hint: str) -> None:
+    error = refused(HEAD + text)
+    assert path in str(error)
+    assert hint in error.hint
 
 
 def test_one_number_for_nodes_fixes_the_size() -> None:

@@ -50,7 +50,11 @@ from elasticgrid.core.events.nodes import (
     NodeFinished,
     NodeJoined,
     NodeLeft,
+    NodePreemptionNotice,
+    NodeReclassified,
     NodeStarted,
+    NodeStuck,
+    NoticeSource,
     WorkerExit,
 )
 from elasticgrid.core.events.requests import (
@@ -95,7 +99,11 @@ __all__ = [
     "NodeJoined",
     "NodeLeft",
     "NodeLost",
+    "NodePreemptionNotice",
+    "NodeReclassified",
     "NodeStarted",
+    "NodeStuck",
+    "NoticeSource",
     "Outcome",
     "OutcomeDecided",
     "PlacementDecided",

@@ -159,7 +159,7 @@ class DrainDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="deci
 
     Attributes:
         round: the round that ends; 0 when none does and nodes that are in none are told to leave.
-        reason: `resize`, `failure`, `node_lost`, `cancelled`, `completed`, `failed`.
+        reason: `resize`, `preempted`, `failure`, `node_lost`, `stuck`, `cancelled`, `completed`, `failed`.
         leaving: nodes whose agents end when drained; all others stay and wait for their next world.
         grace_ms: how long until workers that did not stop are terminated.
     """

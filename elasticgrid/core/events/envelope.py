@@ -29,7 +29,10 @@ from elasticgrid.core.events.nodes import (
     NodeFinished,
     NodeJoined,
     NodeLeft,
+    NodePreemptionNotice,
+    NodeReclassified,
     NodeStarted,
+    NodeStuck,
 )
 from elasticgrid.core.events.requests import (
     JobCancelRequested,
@@ -71,6 +74,9 @@ EventData: TypeAlias = (
     | NodeFinished
     | NodeFailed
     | NodeLeft
+    | NodePreemptionNotice
+    | NodeStuck
+    | NodeReclassified
 )
 
 
