@@ -1,89 +1,71 @@
-"""How fast a log is replayed: an archive is decoded, folded and verified, and how much memory that takes.
+"""How fast a log is replayed, beside the raw limits in the same run.
 
-    python -m benchmarks.replay [--quick] [--events N] [--jobs N] [-o text|json]
+    python -m benchmarks.replay [--quick] [--events N] [--jobs N] [--archive FILE] [-o text|json]
 
-The log is simulated, written to an archive and then measured in processes of its own, one for each figure.
+A log is simulated (or taken from an archive), written to an archive, and restored into a real server. Then each figure
+is measured in a process of its own:
+
+decode_events_per_s   the raw limit: only decoding events whose bytes are in memory
+read_events_per_s     reading the archive: unpacked, proven and decoded
+apply_events_per_s    only folding events that are in memory
+fold_events_per_s     reading the archive and folding it to the state of the grid
+fold_share_of_decode  the same beside only decoding, in turns
+verify_events_per_s   reading the archive, folding it, taking every decision again and comparing it, checking the laws
+follow_events_per_s   following the log on the server, decoding and folding it
+follow_ratio          the same beside only reading the stream through the follower, in turns
+cold_start_s          a decider that opens its mirror, compares it with the stream, loads its snapshot and folds the
+                      `tail_events` that came after it; `load_s` of it is the snapshot
+rss_mb                the most memory that verifying took, in MB (10^6 bytes); `fold_rss_mb` that folding took
+
+Events per second are those of the process's own processor time, so that other work on the machine changes them little;
+`cold_start_s` is time on the clock, from a process that runs until it is ready. Of several rounds the best one counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
-from elasticgrid.core.events import Event, Recorded
+from elasticgrid.core.events import Recorded
 from elasticgrid.core.grid import GridFold
-from elasticgrid.core.spec import JobSpec, ProviderSpec, ScalingPolicy
-from elasticgrid.log.archive import ArchivedEvents, ArchiveWriter
+from elasticgrid.log.archive import ArchivedEvents
 from elasticgrid.log.codec import decode
 from elasticgrid.review.collector import rare_collections
 from elasticgrid.review.verify import verify
-from elasticgrid.testing.history import SimulatedGrid
-from elasticgrid.testing.history_training import Workload
 
-#: Events that are kept in memory where the raw limit of decoding is measured.
-_DECODED = 50_000
-_HOUR_MS = 3_600_000
-
-_SCALING = ScalingPolicy(target_tokens_per_s=400, cooldown_down_ms=300_000, reversal_ms=300_000)
+#: Events that are kept in memory where that is measured.
+_IN_MEMORY: Final = 50_000
+_ROUNDS: Final = 3
 
 
-class _EnoughError(Exception):
-    """The log is long enough."""
+def _seconds(work: Callable[[], object]) -> float:
+    """Processor seconds of this process that `work` takes."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
-def write_log(path: Path, events: int, jobs: int) -> int:
-    """Simulate a grid until its log has about `events` events, and write it to an archive; returns how many."""
-    with ArchiveWriter(path, created_ms=0) as writer:
-
-        def keep(recorded: Recorded) -> None:
-            if recorded.sequence > events and isinstance(recorded.event, Event) and recorded.event.basis is None:
-                raise _EnoughError  # never within a decision
-            writer.add_event(recorded)
-
-        providers = [
-            ProviderSpec(name="spot", max_nodes=3 * jobs, market="spot", price_microdollars_per_hour=700_000),
-            ProviderSpec(name="reserved", max_nodes=4 * jobs, price_microdollars_per_hour=2_000_000),
-        ]
-        grid = SimulatedGrid(providers, report_ms=300_000, on_event=keep, on_samples=lambda _: None)
-        with contextlib.suppress(_EnoughError):
-            _simulate(grid, jobs)
-        return writer.events
+def _rss_mb() -> float:
+    """The most memory this process had resident. Not `ru_maxrss`, which begins at what the parent had."""
+    status = Path("/proc/self/status").read_text()
+    peak_kb = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return round(int(peak_kb) * 1024 / 1e6, 1)
 
 
-def _simulate(grid: SimulatedGrid, jobs: int) -> None:
-    """Jobs whose load goes up and down all day, one after another in each of `jobs` places."""
-    numbers = itertools.count()
-
-    def submit() -> None:
-        number = next(numbers)
-        spec = JobSpec(name=f"job{number}", command=("python", "train.py"), max_nodes=6, scaling=_SCALING)
-        demand = ((1_800_000 + number % 7 * 120_000, 4 + number % 3), (2_400_000 + number % 5 * 120_000, 1))
-        workload = Workload(
-            total_steps=4_000, step_ms=60_000, demand=demand, repeat=True, begin_ms=grid.now_ms, checkpoint_steps=30
-        )
-        key = grid.submit(spec, workload)
-
-        def look() -> None:
-            if grid.job(key).terminal:
-                submit()
-            else:
-                grid.at(_HOUR_MS, look)
-
-        grid.at(_HOUR_MS, look)
-
-    for place in range(jobs):
-        grid.at(place * 997, submit)
-    while True:
-        grid.advance(_HOUR_MS)
+def _folded(records: Iterable[Recorded]) -> GridFold:
+    fold = GridFold(memory=1)
+    with rare_collections():
+        for recorded in records:
+            fold.apply(recorded)
+    return fold
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -91,107 +73,136 @@ def _simulate(grid: SimulatedGrid, jobs: int) -> None:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _rate(count: int, begun: float) -> float:
-    return round(count / (time.perf_counter() - begun))
+def _limits(folder: Path) -> dict[str, float]:
+    archive = folder / "log.egz"
+    raws = [recorded.raw for recorded in itertools.islice(ArchivedEvents(archive), _IN_MEMORY)]
+
+    def decode_all() -> None:
+        for raw in raws:
+            decode(raw)
+
+    def read_all() -> None:
+        for _ in itertools.islice(ArchivedEvents(archive), len(raws)):
+            pass
+
+    def fold_all() -> None:
+        _folded(itertools.islice(ArchivedEvents(archive), len(raws)))
+
+    best = dict.fromkeys((decode_all, read_all, fold_all), float("inf"))
+    for _ in range(_ROUNDS):
+        for work in best:
+            best[work] = min(best[work], _seconds(work))
+    return {
+        "decode_events_per_s": round(len(raws) / best[decode_all]),
+        "read_events_per_s": round(len(raws) / best[read_all]),
+        "fold_share_of_decode": round(best[decode_all] / best[fold_all], 3),
+    }
 
 
-def _decode(path: Path) -> dict[str, float]:
-    raws = [recorded.raw for recorded in itertools.islice(ArchivedEvents(path), _DECODED)]
-    begun = time.perf_counter()
-    for raw in raws:
-        decode(raw)
-    return {"decode_events_per_s": _rate(len(raws), begun)}
+def _apply(folder: Path) -> dict[str, float]:
+    records = list(itertools.islice(ArchivedEvents(folder / "log.egz"), _IN_MEMORY))
+    seconds = min(_seconds(lambda: _folded(records)) for _ in range(_ROUNDS))
+    return {"apply_events_per_s": round(len(records) / seconds)}
 
 
-def _read(path: Path) -> dict[str, float]:
-    begun = time.perf_counter()
-    return {"read_events_per_s": _rate(sum(1 for _ in ArchivedEvents(path)), begun)}
+def _fold(folder: Path) -> dict[str, float]:
+    began = time.process_time()
+    fold = _folded(ArchivedEvents(folder / "log.egz"))
+    seconds = time.process_time() - began
+    return {"fold_events_per_s": round(fold.events / seconds), "fold_rss_mb": _rss_mb()}
 
 
-def _fold(path: Path) -> dict[str, float]:
-    fold = GridFold(memory=1)
-    begun = time.perf_counter()
-    with rare_collections():
-        for recorded in ArchivedEvents(path):
-            fold.apply(recorded)
-    return {"fold_events_per_s": _rate(fold.events, begun), "fold_rss_mb": _rss_mb()}
-
-
-def _apply(path: Path) -> dict[str, float]:
-    records = list(itertools.islice(ArchivedEvents(path), _DECODED))
-    fold = GridFold(memory=1)
-    begun = time.perf_counter()
-    with rare_collections():
-        for recorded in records:
-            fold.apply(recorded)
-    return {"apply_events_per_s": _rate(fold.events, begun)}
-
-
-def _verify(path: Path) -> dict[str, float]:
-    begun = time.perf_counter()
-    report = verify(ArchivedEvents(path))
-    rate = _rate(report.events, begun)
+def _verify(folder: Path) -> dict[str, float]:
+    began = time.process_time()
+    report = verify(ArchivedEvents(folder / "log.egz"))
+    seconds = time.process_time() - began
     assert report.ok, report.divergences or report.laws
     return {
-        "verify_events_per_s": rate,
-        "decisions_per_s": round(rate * report.decisions / report.events),
+        "jobs_in_log": report.jobs,
+        "decisions": report.decisions,
+        "verify_events_per_s": round(report.events / seconds),
+        "decisions_per_s": round(report.decisions / seconds),
         "rss_mb": _rss_mb(),
     }
 
 
-def _rss_mb() -> float:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+# What is imported only where it is used would count in the memory of the others.
 
 
-_MEASURES: dict[str, Callable[[Path], dict[str, float]]] = {
-    "decode": _decode,
-    "read": _read,
+def _bus(folder: Path) -> dict[str, float]:
+    from benchmarks.replay_bus import prepare_bus
+
+    return prepare_bus(folder)
+
+
+def _follow(folder: Path) -> dict[str, float]:
+    from benchmarks.replay_bus import measure_follow
+
+    return measure_follow(folder)
+
+
+def _cold_start(folder: Path) -> dict[str, float]:
+    from benchmarks.replay_bus import measure_cold_start
+
+    return measure_cold_start(folder)
+
+
+_MEASURES: Final[dict[str, Callable[[Path], dict[str, float]]]] = {
+    "limits": _limits,
     "apply": _apply,
     "fold": _fold,
     "verify": _verify,
+    "bus": _bus,
+    "follow": _follow,
+    "cold_start": _cold_start,
 }
 
 
-def measure(path: Path) -> dict[str, float]:
-    """All figures of an archive."""
+def measure(folder: Path) -> dict[str, float]:
+    """All figures of the archive `log.egz` in a folder; other files are made beside it."""
     figures: dict[str, float] = {}
     for name in _MEASURES:
-        command = [sys.executable, "-m", "benchmarks.replay", "--measure", name, "--archive", str(path)]
-        figures |= json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        command = [sys.executable, "-m", "benchmarks.replay", "--measure", name, "--folder", str(folder)]
+        figures |= json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a short log: 60,000 events of 100 jobs")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a short log: 20,000 events of 50 jobs at a time")
     parser.add_argument("--events", type=int, help="length of the log (1,000,000)")
     parser.add_argument("--jobs", type=int, help="jobs at a time (1,000)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    parser.add_argument("--archive", type=Path, help="measure this archive instead of a simulated log")
+    parser.add_argument("--archive", type=Path, help="measure this archive of a whole log instead of a simulated one")
     parser.add_argument("--measure", choices=tuple(_MEASURES), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(_MEASURES[arguments.measure](arguments.archive)))
+        print(json.dumps(_MEASURES[arguments.measure](arguments.folder)))
         return
-    events = arguments.events or (60_000 if arguments.quick else 1_000_000)
-    jobs = arguments.jobs or (100 if arguments.quick else 1_000)
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = arguments.archive
-        if path is None:
-            path = Path(folder) / "log.egz"
-            begun = time.perf_counter()
-            figures["events"] = write_log(path, events, jobs)
-            figures["simulated_events_per_s"] = _rate(events, begun)
-        figures["archive_mb"] = round(path.stat().st_size / 1e6, 2)
-        figures |= measure(path)
-    figures["fold_share_of_decode"] = round(figures["fold_events_per_s"] / figures["decode_events_per_s"], 3)
+    with tempfile.TemporaryDirectory() as name:
+        archive = Path(name) / "log.egz"
+        if arguments.archive is not None:
+            archive.symlink_to(arguments.archive.resolve())
+        else:
+            from benchmarks.simulated_log import write_log
+
+            events = arguments.events or (20_000 if arguments.quick else 1_000_000)
+            jobs = arguments.jobs or (50 if arguments.quick else 1_000)
+            began = time.process_time()
+            figures["events"] = write_log(archive, events, jobs)
+            figures["simulated_events_per_s"] = round(figures["events"] / (time.process_time() - began))
+        figures["archive_mb"] = round(archive.stat().st_size / 1e6, 2)
+        figures |= measure(Path(name))
     if arguments.output == "json":
         print(json.dumps(figures))
     else:
         width = max(map(len, figures))
-        for name, figure in figures.items():
-            print(f"{name:<{width}}  {figure:>14,}")
+        for figure, value in figures.items():
+            print(f"{figure:<{width}}  {value:>14,}")
 
 
 if __name__ == "__main__":

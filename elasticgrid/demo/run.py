@@ -24,7 +24,7 @@ from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.config.grid_file import read_grid
 from elasticgrid.config.job_file import read_job
 from elasticgrid.core import events as ev
-from elasticgrid.core.errors import BusUnavailable, NotFound, RunFailed
+from elasticgrid.core.errors import BusUnavailable, CannotPlace, NotFound, RunFailed
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.spec import JobSpec
@@ -45,7 +45,7 @@ _log = structlog.get_logger("demo")
 
 TENANT = "default"
 #: Agents of a demonstration whose control plane was killed end by themselves.
-ORPHAN_TIMEOUT_S = 15.0
+ORPHAN_TIMEOUT_S = 10.0
 #: The job takes about a minute; after this it is given up.
 TIMEOUT_S = 240.0
 #: How long the job of a demonstration that ends early gets to end by itself before it is killed.
@@ -76,15 +76,13 @@ async def run_demo(
 
     Raises:
         InvalidInput, NotFound: the files of `example` are wrong or not there.
-        RunFailed: the job was refused, or did not end in time.
+        CannotPlace: the grid can never run the job.
+        RunFailed: the job was refused for another reason, or did not end in time.
         ServerStartFailed, BusUnavailable: there is no bus.
     """
     began = time.monotonic()
     folder = data_dir / "example"
-    source = example if example is not None else example_folder()
-    if not source.is_dir():
-        raise NotFound("there is no such folder", where=str(source))
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    _copy(example if example is not None else example_folder(), folder)
     spec = read_job(folder / "job.yaml", submitted_ms=time.time_ns() // 1_000_000)
     archive = data_dir / "demo.egz"
     plane = ControlPlane(
@@ -123,6 +121,15 @@ async def run_demo(
     )
 
 
+def _copy(source: Path, folder: Path) -> None:
+    """The example's files, readable for this user alone whatever they were before."""
+    if not source.is_dir():
+        raise NotFound("there is no such folder", where=str(source))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)
+
+
 def _steps_of(spec: JobSpec) -> int:
     """How many steps the example trains, for the progress bar."""
     words = list(spec.command)
@@ -133,9 +140,11 @@ async def _submit(plane: ControlPlane, spec: JobSpec) -> str:
     headers = {"X-API-Key": plane.key_file.read_text().strip()}
     async with httpx.AsyncClient(base_url=plane.url, headers=headers, timeout=30.0, trust_env=False) as http:
         answer = await http.post("/v1/jobs", content=msgspec.json.encode(spec))
-        if answer.is_error:
-            raise RunFailed(f"the job was refused: {answer.text}")
-        return str(answer.json()["job"]["id"])
+    said = answer.json()
+    if answer.is_error:
+        kind = CannotPlace if said.get("code") == CannotPlace.code else RunFailed
+        raise kind(f"the job was refused: {said.get('detail')}", where=said.get("where", ""), hint=said.get("hint", ""))
+    return str(said["job"]["id"])
 
 
 async def _cancel(plane: ControlPlane, key: JobKey) -> None:
@@ -250,4 +259,4 @@ def _print_timeline(console: Console, archive: Path, key: JobKey) -> None:
         if console.is_terminal:
             beside = console.width - len(when + what)
             said = textwrap.indent(textwrap.fill(said, max(beside, 20)), " " * len(when + what)).lstrip()
-        console.print(Text.assemble((when, "dim"), what, said), soft_wrap=True)
+        console.print(Text.assemble((when, "" if console.no_color else "dim"), what, said), soft_wrap=True)

@@ -17,16 +17,10 @@ from elasticgrid.bus.streams import ensure_streams
 from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.log.port import EventLog
 from elasticgrid.runtime import services
+from elasticgrid.runtime.gateway_file import GATEWAY_FILE as GATEWAY_FILE
+from elasticgrid.runtime.gateway_file import GatewayFile as GatewayFile
 
-GATEWAY_FILE = "gateway.json"
 MIRROR_FILE = "mirror.sqlite"
-
-
-class GatewayFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells commands started in the same folder where the gateway is: `<data_dir>/gateway.json`."""
-
-    url: str
-    key_file: str
 
 
 class ControlPlane:

@@ -51,7 +51,7 @@ async def bus(address: BusAddress, name: str) -> AsyncIterator[Client]:
         try:
             client = await connect(address, name=name)
         except BusUnavailable as error:
-            log.warning("waiting for the bus", url=address.url, error=error.what)
+            log.warning("waiting for the bus", url=address.url, error=error.what, hint=error.hint)
             await asyncio.sleep(BUS_WAIT_S)
         else:
             break
