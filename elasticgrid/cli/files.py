@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from elasticgrid.cli.failures import FAILED, OK
+from elasticgrid.cli.failures import FAILED, OK, exit_code
 from elasticgrid.cli.options import Json, Output, chosen
 from elasticgrid.cli.output import Format, print_data, say
 from elasticgrid.core.errors import InvalidInput
@@ -107,29 +107,44 @@ def _kind_of(file: Path) -> Kind:
     return Kind.GRID if fields is not None and "providers" in fields.fields else Kind.JOB
 
 
-Folder = Annotated[Path, typer.Argument(help="Where they are.", metavar="[FOLDER]")]
+Folder = Annotated[Path, typer.Argument(help="Where the schemas are.", metavar="[FOLDER]")]
+Reference = Annotated[Path, typer.Option("--reference", metavar="FOLDER", help="Where the reference pages are.")]
 
 
-def write_schemas(folder: Folder = Path("schemas")) -> int:
-    """Write the documents that are missing or differ.
+def write_schemas(folder: Folder = Path("schemas"), reference: Reference = Path("docs/reference")) -> int:
+    """Write the schemas and the pages of the reference that are missing or differ.
 
     Example: elasticgrid schemas write schemas
     """
+    from elasticgrid.documents import reference as pages
     from elasticgrid.documents import schemas as documents
 
     for name in documents.write(folder):
         say(f"wrote {folder / name}")
+    if reference.is_dir():
+        for name in pages.write(reference, _reference_pages()):
+            say(f"wrote {reference / name}")
     return OK
 
 
-def check_schemas(folder: Folder = Path("schemas")) -> int:
-    """Say which documents differ from the code; exit 1 if any does.
+def check_schemas(folder: Folder = Path("schemas"), reference: Reference = Path("docs/reference")) -> int:
+    """Say which schemas and pages of the reference differ from the code; exit 1 if any does.
 
     Example: elasticgrid schemas check schemas
     """
+    from elasticgrid.documents import reference as pages
     from elasticgrid.documents import schemas as documents
 
     differences = documents.check(folder)
+    if reference.is_dir():
+        differences += pages.check(reference, _reference_pages())
     for difference in differences:
         say(difference)
     return FAILED if differences else OK
+
+
+def _reference_pages() -> dict[str, str]:
+    from elasticgrid.cli.main import app
+    from elasticgrid.documents import reference as pages
+
+    return pages.generate(typer.main.get_command(app), exit_code)

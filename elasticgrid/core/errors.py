@@ -142,7 +142,7 @@ class SetupFailed(EngineError):
 
     code = "setup_failed"
 
-    def __init__(self, exit_code: int, said: str, *, where: str = "") -> None:
+    def __init__(self, exit_code: int, said: str = "", *, where: str = "") -> None:
         super().__init__(f"the setup command ended with {exit_code}: {said}".rstrip(": "), where=where)
         self.exit_code = exit_code
 

@@ -29,6 +29,11 @@ _JOB: Final[Lines] = {
     "band": "band",
     **job_file.DEADLINE,
     "checkpoint_dir": "checkpoint_dir",
+    "on_stuck": "on_stuck",
+    "setup": "setup",
+    "caches": "caches",
+    "file_mounts": "file_mounts",
+    "bundle": "bundle",
 }
 _PLACEMENT: Final[Lines] = {
     "prefer": "prefer",
@@ -135,6 +140,8 @@ def _fields(lines: Lines, cls: Struct, prefix: str, renamed: Mapping[str, str]) 
 
 
 def _default(field: inspect.Field, to: str | Quantity) -> str:
+    if isinstance(field.default, bool):
+        return code(str(field.default).lower())  # as a file says it
     if isinstance(to, Quantity) and isinstance(field.default, int):
         return code(plain(field.default, to.scale))
     return default_text(field)
