@@ -10,6 +10,8 @@ CODE := $(foreach folder,elasticgrid tests examples benchmarks,$(if $(wildcard $
 # Examples are scripts that import their neighbours.
 EXAMPLES := $(wildcard examples/*)
 empty :=
+TESTS := $(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.py))))
+MYPY := $(BIN)/mypy --strict --explicit-package-bases --no-error-summary
 SCRIPT_PATH := $(subst $(empty) $(empty),:,$(strip $(CURDIR) $(EXAMPLES)))
 
 .DEFAULT_GOAL := help
@@ -27,14 +29,20 @@ test: setup lint types schemas-check ## set up, then run all that CI runs
 	$(BIN)/pytest
 
 fast: setup ## run the tests that start no server and no process
-	$(BIN)/pytest -m 'not server and not process and not demo'
+	$(BIN)/pytest -m 'not server and not process and not demo and not browser and not ssh'
 
 lint: setup ## check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Each folder of tests has modules of its own, of which several have the same name, so each is checked by itself.
 types: setup ## check types
-	MYPYPATH=$(SCRIPT_PATH) $(BIN)/mypy --strict --explicit-package-bases $(CODE)
+	MYPYPATH=$(SCRIPT_PATH) $(MYPY) $(filter-out tests,$(CODE))
+	MYPYPATH=$(SCRIPT_PATH) $(MYPY) tests/*.py
+	@for folder in $(TESTS); do \
+	  echo "mypy $$folder" >&2; \
+	  MYPYPATH=$(SCRIPT_PATH):$$folder $(MYPY) $$folder || exit 1; \
+	done
 
 schemas-check: setup ## check that the documents in schemas/ are what the code says
 	$(BIN)/elasticgrid schemas check

@@ -23,6 +23,7 @@ class _Replaced(msgspec.Struct, frozen=True):
     """What a message replaced."""
 
     sequence: int
+    time_ms: int
     key: JobKey
     window: Window | None
 
@@ -43,22 +44,30 @@ class SampleWindows:
         self._evidence = EvidenceFold()
         self._replaced: deque[_Replaced] = deque(maxlen=_MEMORY)
         self._forgotten = 0
+        self._cut_rounds: dict[JobKey, int] = {}
 
     def open(self, state: JobState) -> None:
         """The job's state after an event of it: a round may have begun, or the job ended."""
+        key = (state.tenant, state.id)
         if state.terminal:
-            self._evidence.close((state.tenant, state.id))
-        else:
-            self._evidence.open(state)
+            self._evidence.close(key)
+            self._cut_rounds.pop(key, None)
+            return
+        self._evidence.open(state)
+        if self._is_later(state.round_samples_after, state.round_decided_ms):
+            self._cut_rounds[key] = state.round
 
-    def signals(self, state: JobState, through: int) -> Signals | None:
-        """What the window of the job's round said when the stream had been read through a sequence.
+    def signals(self, state: JobState, through: int, as_of_ms: int) -> Signals | None:
+        """What the window of the job's round said when the stream had been read through a sequence, at a time.
 
-        None when the samples that it takes are not all here.
+        None when the samples that it takes are not all here. A server that crashes may lose samples that were read
+        already and give their sequences to later ones: these are known by their time.
         """
         if state.round == 0:
             return Signals()
         if state.spec is None or state.round_samples_after < self._held.after or through > self._held.through:
+            return None
+        if self._cut_rounds.get((state.tenant, state.id)) == state.round or self._is_later(through, as_of_ms):
             return None
         if through <= state.round_samples_after:
             nodes = len(state.members)
@@ -77,10 +86,18 @@ class SampleWindows:
             if key is not None:
                 if len(self._replaced) == _MEMORY:
                     self._forgotten = self._replaced[0].sequence
-                self._replaced.append(_Replaced(message.sequence, key, self._evidence.window(key)))
+                self._replaced.append(_Replaced(message.sequence, message.time_ms, key, self._evidence.window(key)))
                 self._evidence.apply(key, message.sequence, message.time_ms, message.data)
             self._next = next(self._messages, None)
         self._through = max(self._through, through)
+
+    def _is_later(self, through: int, time_ms: int) -> bool:
+        """Whether the last message as of a sequence came after this time, so that it cannot be what was read then."""
+        self._advance(min(through, self._held.through))
+        for replaced in reversed(self._replaced):
+            if replaced.sequence <= through:
+                return replaced.time_ms > time_ms
+        return False
 
     def _window(self, key: JobKey, through: int) -> Window | None:
         window = self._evidence.window(key)

@@ -174,7 +174,7 @@ class _Verifier:
 
     def _signals(self, scale: ev.ScaleDecided, state: JobState | None, basis: ev.Basis) -> ev.Signals:
         if self._windows is not None and state is not None:
-            rebuilt = self._windows.signals(state, basis.samples_through)
+            rebuilt = self._windows.signals(state, basis.samples_through, basis.as_of_ms)
             if rebuilt is not None:
                 self._from_samples += 1
                 return rebuilt

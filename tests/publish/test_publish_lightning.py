@@ -14,7 +14,7 @@ from elasticgrid.core.errors import InvalidInput
 from elasticgrid.publish import channel, checkpoint
 
 if TYPE_CHECKING:
-    from tests.publish.conftest import AgentEnd
+    from conftest import AgentEnd
 
 torch = pytest.importorskip("torch", reason="torch is not installed: a trainer brings its own")
 lightning = pytest.importorskip("lightning", reason="lightning is not installed: a trainer brings its own")

@@ -19,7 +19,7 @@ from elasticgrid import environment as env
 from elasticgrid.publish import channel
 
 if TYPE_CHECKING:
-    from tests.publish.conftest import AgentEnd
+    from conftest import AgentEnd
 
 pytestmark = pytest.mark.process
 

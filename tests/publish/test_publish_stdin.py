@@ -29,7 +29,7 @@ from elasticgrid.publish import channel
 from elasticgrid.publish.stdin import serve
 
 if TYPE_CHECKING:
-    from tests.publish.conftest import AgentEnd
+    from conftest import AgentEnd
 
 
 def serve_lines(pub: elasticgrid.Publisher, lines: bytes) -> tuple[int, bytes]:

@@ -13,7 +13,7 @@ from elasticgrid import environment as env
 from elasticgrid.publish import channel, checkpoint
 
 if TYPE_CHECKING:
-    from tests.publish.conftest import AgentEnd
+    from conftest import AgentEnd
 
 torch = pytest.importorskip("torch", reason="torch is not installed: a trainer brings its own")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: a trainer brings its own")
