@@ -15,7 +15,6 @@ from typing import Final, Literal, TypeVar
 
 import structlog
 
-from elasticgrid.core import failures
 from elasticgrid.core.errors import Conflict
 from elasticgrid.core.events import (
     EventData,
@@ -31,12 +30,14 @@ from elasticgrid.core.events import (
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import GONE, JobState, LaunchState
 from elasticgrid.core.launching import Start, Stop, launch_actions
+from elasticgrid.core.spec import JobSpec
+from elasticgrid.launcher.bundle_store import BundleStore
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.fact_writer import FactWriter
 from elasticgrid.launcher.followed_grid import FollowedGrid
 from elasticgrid.launcher.heartbeats import Heartbeats
-from elasticgrid.launcher.launch_spec import launch_document
-from elasticgrid.launcher.provider_job import ProviderJob
+from elasticgrid.launcher.launch_spec import REMOTE_ENGINES, engine_family, launch_document
+from elasticgrid.launcher.provider_job import ProviderJob, Trouble
 from elasticgrid.launcher.provider_threads import ProviderThreads
 from elasticgrid.log.port import Scope
 
@@ -46,6 +47,8 @@ T = TypeVar("T")
 
 Step = Literal["start", "resolve", "watch", "stop", "none"]
 
+#: What became of a launch that nobody saw fail.
+RESTARTED: Final = Trouble("the launcher was restarted before the launch was complete", "transient")
 FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 60_000
 
@@ -94,7 +97,7 @@ class Attempt:
         self._key = key
         self._id = launch.id
         self._provider = launch.provider
-        self._job = ProviderJob(means.config.launches_dir, name)
+        self._job = ProviderJob(means.config.launches_dir, name, BundleStore(means.config.bundles_dir))
         self._since_ms = means.grid.now_ms
         self._task: asyncio.Task[None] | None = None
         self._polling: asyncio.Future[dict[int, str]] | None = None
@@ -103,6 +106,11 @@ class Attempt:
         self._not_before_ms = 0
         self._said_foreign = False
         self._said_unknown = False
+
+    @property
+    def name(self) -> str:
+        """Of its iroh-tinker job."""
+        return self._job.name
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -185,12 +193,11 @@ class Attempt:
         else:
             await self._record_start(await self._threads(self._job.start))
 
-    async def _record_start(self, said: str | None) -> None:
-        if said is None:
+    async def _record_start(self, trouble: Trouble | None) -> None:
+        if trouble is None:
             await self._record(LaunchStarted(attempt=self._id, handle=self._job.name))
         else:
-            failure = failures.classify(said, operation="create")
-            await self._record(LaunchFailed(attempt=self._id, failure=failure, text=said))
+            await self._record(LaunchFailed(attempt=self._id, failure=trouble.failure, text=trouble.text))
 
     async def _resolve(self) -> None:
         """An intent without an outcome: find out how far the launcher before this one came."""
@@ -203,9 +210,8 @@ class Attempt:
         if await self._threads(self._job.adopt):
             await self._record_start(None)
             return
-        said = await self._threads(self._job.failure) or "the launcher was restarted before the launch was complete"
-        remains = await self._threads(partial(self._job.release, said))
-        await self._record_start(f"{said}\n{remains}" if remains else said)
+        trouble = await self._threads(self._job.failure) or RESTARTED
+        await self._record_start(await self._threads(partial(self._job.release, trouble)))
 
     # ----------------------------------------------------------------------------------------------------------------
     # Watching
@@ -213,13 +219,13 @@ class Attempt:
 
     async def _watch(self) -> None:
         config = self._means.config
-        self._not_before_ms = self._means.grid.now_ms + round(config.poll_s * 500)
+        self._not_before_ms = self._means.grid.now_ms + round(self._poll_s() * 500)
         statuses = await self._statuses()
         stopped = []
         for rank, node in enumerate(self._launch().nodes):
             if self._state().nodes[node].status in GONE:
                 self._suspects.discard(node)
-            elif statuses is None:
+            elif statuses is None or statuses.get(rank) == "unknown":
                 if self._is_silent(node):
                     text = f"no heartbeat for {config.silent_after_s:g} s, and its engine does not answer"
                     await self._record(NodeLost(node=node, attempt=self._id, evidence="silent", text=text))
@@ -288,7 +294,22 @@ class Attempt:
             self._not_before_ms = self._means.grid.now_ms + FIRST_PAUSE_MS
             _log.warning("something of a launch still runs after its stop", launch=self._job.name)
             return
-        await self._record(LaunchStopped(attempt=self._id, reason=reason))
+        if self._never_booted():
+            tails = [await self._threads(partial(self._job.tail, rank)) for rank in range(len(self._launch().nodes))]
+            said = "\n".join(text for text in tails if text)
+            text = f"its agents did not join in {self._spec().join_timeout_ms / 1000:g} s\n{said}".rstrip()
+            await self._record(LaunchFailed(attempt=self._id, failure="boot_failed", text=text))
+        else:
+            await self._record(LaunchStopped(attempt=self._id, reason=reason))
+
+    def _never_booted(self) -> bool:
+        """Whether nobody joined in all the time the job gives its nodes. One that was given up sooner is no failure."""
+        state, launch = self._state(), self._launch()
+        given_up_ms = launch.released_ms or (state.drain_ms if state.ending is not None else 0)
+        if any(state.nodes[node].joined_sequence for node in launch.nodes):
+            return False
+        # The decision counts by another clock than the log does: a tenth is more than they differ.
+        return given_up_ms - launch.placed_ms >= self._spec().join_timeout_ms * 9 // 10
 
     # ----------------------------------------------------------------------------------------------------------------
     # What all of them use
@@ -309,6 +330,17 @@ class Attempt:
 
     def _launch(self) -> LaunchState:
         return self._state().launches[self._id]
+
+    def _spec(self) -> JobSpec:
+        spec = self._state().spec
+        assert spec is not None
+        return spec
+
+    def _poll_s(self) -> float:
+        config = self._means.config
+        provider = self._means.grid.fleet.providers.get(self._provider)
+        is_remote = provider is not None and engine_family(provider.spec.engine) in REMOTE_ENGINES
+        return config.remote_poll_s if is_remote else config.poll_s
 
     def _wanted_action(self) -> Start | Stop | None:
         actions = launch_actions(self._state(), self._means.grid.now_ms)

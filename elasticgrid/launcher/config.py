@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from elasticgrid.launcher.bundle import DEFAULT_LIMIT_BYTES
+
 
 class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of one launcher.
@@ -18,9 +20,12 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
         shared_dir: a folder that the nodes of a job see, for jobs that name none; `shared` in `data_dir` when absent.
         orphan_timeout_s: seconds without the bus after which a node ends itself; None means never.
         poll_s: how often each launch is looked at.
+        remote_poll_s: the same for launches on other machines, where a look is a connection.
+        orphans_every_s: how often clouds are asked for machines of launches that are over.
         engine_timeout_s: how long an engine may take to answer for a launch until its answer counts as unknown.
         silent_after_s: a node whose engine does not answer is lost when it was not heard of for so long.
         python: the interpreter that runs agents.
+        bundle_limit_bytes: the most that may be in a job's bundle, before it is compressed.
         agent_command: what runs on each node, in front of the job's own command; the agent of `python` when empty.
     """
 
@@ -30,9 +35,12 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     shared_dir: Path | None = None
     orphan_timeout_s: float | None = None
     poll_s: float = 1.0
+    remote_poll_s: float = 10.0
+    orphans_every_s: float = 900.0
     engine_timeout_s: float = 30.0
     silent_after_s: float = 900.0
     python: str = sys.executable
+    bundle_limit_bytes: int = DEFAULT_LIMIT_BYTES
     agent_command: tuple[str, ...] = ()
 
     @property
@@ -43,5 +51,14 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def agent_prefix(self) -> tuple[str, ...]:
         """The argument list that the job's command is put behind."""
+        return self.agent_prefix_of(self.python)
+
+    def agent_prefix_of(self, python: str) -> tuple[str, ...]:
+        """The same for a machine whose interpreter is another."""
         # It runs in the job's folder, whose modules are the workers' business and not the agent's: hence -P.
-        return self.agent_command or (self.python, "-P", "-m", "elasticgrid.agent", "--")
+        return self.agent_command or (python, "-P", "-m", "elasticgrid.agent", "--")
+
+    @property
+    def bundles_dir(self) -> Path:
+        """Bundles of jobs, each once."""
+        return self.data_dir.absolute() / "bundles"

@@ -8,22 +8,36 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from elasticgrid import environment
 from elasticgrid.core.job import JobState, LaunchState
 from elasticgrid.core.spec import JobSpec, ProviderSpec
+from elasticgrid.launcher.bundle_store import BundleWish
 from elasticgrid.launcher.config import LauncherConfig
+from elasticgrid.launcher.launch_files import BUNDLE_KEY, CACHES_KEY, CREDENTIALS_KEY, REQUEST_KEY, WORKSPACE_DIR
 
-#: Where in a specification the id of the `launch.requested` event stands: by it a launcher knows its own launches.
-REQUEST_KEY: Final = "elasticgrid_request"
 #: How long a node's processes get between being asked to end and being killed, in seconds.
 STOP_GRACE_S: Final = 10
 #: Engines cut the names of machines to 40 characters; the node's index behind the name must survive that.
 _NAME_LENGTH: Final = 33
 _DIGEST_LENGTH: Final = 8
-#: Provider parameters are texts; these two the ssh engine takes as lists.
-_LISTS: Final = {"hosts": re.compile(r"[,\s]+"), "ssh_opts": re.compile(r"\s+")}
-#: Where nodes on other machines keep their files.
+#: Provider parameters are texts; these the engines take as lists.
+_LISTS: Final = {
+    "hosts": re.compile(r"[,\s]+"),
+    "ssh_opts": re.compile(r"\s+"),
+    "security_group_ids": re.compile(r"[,\s]+"),
+}
+#: Engines of ours that create their machines, and those whose nodes are other machines at all, reached by ssh: these
+#: get the job as a bundle.
+CLOUD_ENGINES: Final = frozenset(("aws", "gcp", "azure"))
+REMOTE_ENGINES: Final = CLOUD_ENGINES | {"ssh"}
+#: Where nodes on other machines keep their files, and what they share, unless something else is said.
 _REMOTE_NODE_DIR: Final = "/tmp/elasticgrid"  # noqa: S108 - a folder of the machine that was made for this launch
+_REMOTE_SHARED_DIR: Final = "~/.elasticgrid/shared"
+_REMOTE_PYTHON: Final = "python3"
+#: Gives each node of an engine that knows nothing of it a folder of its own; its rank is in its environment.
+_OWN_FOLDER: Final = 'ELASTICGRID_NODE_DIR=$ELASTICGRID_NODE_DIR/$RANK exec "$@"'
 
 
 def launch_name(state: JobState, attempt: str) -> str:
@@ -38,6 +52,11 @@ def launch_name(state: JobState, attempt: str) -> str:
     return re.sub(r"[^a-z0-9-]", "-", text.lower()).lstrip("-")
 
 
+def engine_family(engine: str) -> str:
+    """`gcp` of `gcp/us-central1`; `module` of an engine of somebody else's."""
+    return "module" if engine.startswith("module=") else engine.split("/", 1)[0]
+
+
 def launch_document(
     state: JobState, launch: LaunchState, provider: ProviderSpec, nodes: int, config: LauncherConfig, request_id: str
 ) -> dict[str, Any]:
@@ -45,15 +64,18 @@ def launch_document(
     assert state.spec is not None
     spec = state.spec
     name = launch_name(state, launch.id)
+    family = engine_family(provider.engine)
+    wish = _bundle_wish(state, spec, family, config)
     return {
         "name": name,
-        "run": shlex.join((*config.agent_prefix, *spec.command)),
-        "workdir": spec.workdir,
+        "run": shlex.join(_command(spec, provider, family, config)),
+        "setup": _setup(spec, provider),
+        "workdir": str(config.launches_dir / name / WORKSPACE_DIR) if wish is not None and wish.here else spec.workdir,
         "num_nodes": nodes,
         "procs_per_node": 1,
         "envs": _environment(state, spec, launch, provider, config, name),
         "resources": {
-            **_parameters(provider),
+            **provider_parameters(provider),
             "infra": [provider.engine],
             "use_spot": launch.market == "spot",
             # The placement fixed market and price; another market is another provider and another decision.
@@ -63,16 +85,59 @@ def launch_document(
         # The decider answers the end of a node, not the runner beside it.
         "recovery": {"mode": "none", "max_restarts": 0, "signal_grace_s": STOP_GRACE_S},
         REQUEST_KEY: request_id,
+        CACHES_KEY: list(spec.caches),
+        CREDENTIALS_KEY: config.node_credentials if family in REMOTE_ENGINES else "",
+        BUNDLE_KEY: None if wish is None else msgspec.to_builtins(wish),
     }
 
 
-def _parameters(provider: ProviderSpec) -> dict[str, Any]:
+def _command(spec: JobSpec, provider: ProviderSpec, family: str, config: LauncherConfig) -> list[str]:
+    """The agent's argument list with the job's behind it."""
+    if family in REMOTE_ENGINES:
+        return [*config.agent_prefix_of(provider.params.get("python", _REMOTE_PYTHON)), *spec.command]
+    words = [*config.agent_prefix, *spec.command]
+    return ["sh", "-c", _OWN_FOLDER, "elasticgrid", *words] if family == "module" else words
+
+
+def _setup(spec: JobSpec, provider: ProviderSpec) -> str | None:
+    """The provider's setup command and the job's, in this order; each ends the setup when it fails."""
+    commands = [text for text in (provider.params.get("setup", ""), spec.setup) if text.strip()]
+    if not commands:
+        return None
+    # Each in a shell of its own: a folder that is entered or an `exit` in one means nothing to the other.
+    return "set -e\n" + "".join(f"(\n{command}\n)\n" for command in commands)
+
+
+def _bundle_wish(state: JobState, spec: JobSpec, family: str, config: LauncherConfig) -> BundleWish | None:
+    is_remote = family in REMOTE_ENGINES
+    if not (is_remote or spec.bundle or spec.file_mounts):
+        return None
+    return BundleWish(
+        submission=_submission(state),
+        source=spec.workdir,
+        mounts=dict(spec.file_mounts),
+        limit_bytes=config.bundle_limit_bytes,
+        here=not is_remote,
+    )
+
+
+def _submission(state: JobState) -> str:
+    return f"{state.tenant}-{state.id}-{state.submitted_id[-_DIGEST_LENGTH:]}"
+
+
+def provider_parameters(provider: ProviderSpec) -> dict[str, Any]:
+    """What the provider's engine is told, besides the engine's reference."""
     parameters: dict[str, Any] = dict(provider.params)
     for name, separator in _LISTS.items():
         if name in parameters:
             parameters[name] = [part for part in separator.split(parameters[name].strip()) if part]
     if provider.accelerator:
         parameters.setdefault("accelerators", provider.accelerator)
+    if provider.zone and engine_family(provider.engine) in REMOTE_ENGINES:
+        parameters.setdefault("zone", provider.zone)
+    # Settings of the launcher's own, which are no business of iroh-tinker's.
+    for name in ("setup", "nats_url", "shared_dir"):
+        parameters.pop(name, None)
     return parameters
 
 
@@ -80,27 +145,34 @@ def _environment(
     state: JobState, spec: JobSpec, launch: LaunchState, provider: ProviderSpec, config: LauncherConfig, name: str
 ) -> dict[str, str]:
     """The job's variables under those that its agents need; of the credential only the path."""
-    is_local = provider.engine.split("/", 1)[0] == "local"
-    node_dir = config.launches_dir / name / "nodes" if is_local else Path(_REMOTE_NODE_DIR, name)
+    family = engine_family(provider.engine)
+    node_dir = config.launches_dir / name / "nodes" if family == "local" else Path(_REMOTE_NODE_DIR, name)
     return {
         **spec.env,
-        environment.NATS_URL: config.nats_url,
+        environment.NATS_URL: provider.params.get("nats_url") or config.nats_url,
         environment.CREDENTIALS: config.node_credentials,
         environment.TENANT: state.tenant,
         environment.JOB: state.id,
         environment.PROVIDER: launch.provider,
         environment.ATTEMPT: launch.id,
         environment.NPROC_PER_NODE: str(spec.nproc_per_node),
+        # Engines of ours put other folders into the last three where their nodes are other machines.
         environment.NODE_DIR: str(node_dir),
-        environment.SHARED_DIR: str(_shared_dir(state, spec, config)),
+        environment.SHARED_DIR: _shared_dir(state, spec, provider, config),
+        environment.CACHE_DIR: str(config.data_dir.absolute() / "caches"),
         environment.ORPHAN_TIMEOUT_S: "" if config.orphan_timeout_s is None else f"{config.orphan_timeout_s:g}",
     }
 
 
-def _shared_dir(state: JobState, spec: JobSpec, config: LauncherConfig) -> Path:
+def _shared_dir(state: JobState, spec: JobSpec, provider: ProviderSpec, config: LauncherConfig) -> str:
     """A folder of this submission alone: an older one's rendezvous files would lead workers to dead addresses."""
+    is_remote = engine_family(provider.engine) in REMOTE_ENGINES
     if spec.checkpoint_dir:
-        base = Path(spec.workdir, spec.checkpoint_dir)
+        base = str(Path(spec.workdir, spec.checkpoint_dir).absolute())
+    elif provider.params.get("shared_dir"):
+        base = provider.params["shared_dir"]
+    elif config.shared_dir is not None:
+        base = str(config.shared_dir.absolute())
     else:
-        base = config.shared_dir if config.shared_dir is not None else config.data_dir / "shared"
-    return base.absolute() / f"{state.tenant}-{state.id}-{state.submitted_id[-_DIGEST_LENGTH:]}"
+        base = _REMOTE_SHARED_DIR if is_remote else str((config.data_dir / "shared").absolute())
+    return f"{base}/{_submission(state)}"

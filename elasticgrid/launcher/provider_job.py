@@ -1,13 +1,12 @@
 """One launch at its provider, through iroh-tinker's public surface. Every call may block: call it in a thread.
 
 Its folder holds the specification before anything is created (`launch.json`), the state that iroh-tinker writes when
-everything was (`job.json`), and the logs.
+everything was (`job.json`), why nothing came of it (`failure.json`), and the logs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,12 @@ from iroh_tinker.cloud.engines import create_engine
 from iroh_tinker.cloud.job import JobManager, JobState
 from iroh_tinker.cloud.spec import LaunchSpec, load_spec
 
-from elasticgrid.launcher.launch_spec import REQUEST_KEY
+from elasticgrid.core import failures
+from elasticgrid.core.errors import InvalidInput, SetupFailed
+from elasticgrid.core.events import FailureClass
+from elasticgrid.launcher.bundle_store import BundleStore, BundleWish, write_atomically
+from elasticgrid.launcher.launch_files import BUNDLE_FILE, BUNDLE_KEY, REQUEST_KEY, WORKSPACE_DIR, BundleFile
+from elasticgrid.launcher.unpack import unpack
 
 _log = structlog.get_logger("launcher")
 
@@ -28,25 +32,35 @@ TAIL_LINES: Final = 20
 TAIL_LENGTH: Final = 4_096
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Why nothing came of a launch: in the provider's words where it was the provider, and its class."""
+
+    text: str
+    failure: FailureClass
+
+
 class ProviderJob:
     """The iroh-tinker job of one launch.
 
     Args:
         launches_dir: where the folders of all launches are.
         name: of this launch.
+        bundles: where bundles are kept.
     """
 
-    def __init__(self, launches_dir: Path, name: str) -> None:
+    def __init__(self, launches_dir: Path, name: str, bundles: BundleStore) -> None:
         self.name = name
         self._dir = launches_dir / name
+        self._bundles = bundles
         self._spec_path = self._dir / "launch.json"
+        self._trouble_path = self._dir / "failure.json"
         self._manager = JobManager(launches_dir)
 
     def prepare(self, document: dict[str, Any]) -> None:
         """Write the specification; it is whole or not there."""
         self._dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dir.mkdir(mode=0o700, exist_ok=True)
-        _write_atomically(self._spec_path, msgspec.json.encode(document))
+        write_atomically(self._spec_path, msgspec.json.encode(document))
 
     def discard(self) -> None:
         """Forget a launch that was prepared and of which nothing was created."""
@@ -59,26 +73,29 @@ class ProviderJob:
         except (OSError, msgspec.MsgspecError):
             return ""
 
-    def start(self) -> str | None:
+    def start(self) -> Trouble | None:
         """Create and start everything.
 
         Returns:
-            None when it runs; what the provider said when it does not. Then nothing of it runs, or the text says what
-            could not be cleaned up.
+            None when it runs; why it does not otherwise. Then nothing of it runs, or the text says what could not be
+            cleaned up.
         """
         try:
+            self._bundle()
             state = self._manager.launch(self._spec_path)
         except Exception as error:  # an engine is somebody else's code and may raise anything
-            text = self._provider_text(error)
-            problem = self.release(text)
-            return f"{text}\n{problem}" if problem else text
+            return self.release(self._trouble(error))
         self._save_for_manager(state)
         return None
 
-    def failure(self) -> str | None:
-        """What the provider said in a start that failed; None when no such start is known."""
+    def failure(self) -> Trouble | None:
+        """Why a start failed; None when no start is known to have failed."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(self._trouble_path.read_bytes(), type=Trouble)
         state = self._load()
-        return _said(state) if state is not None and state.status != "running" and state.last_error else None
+        if state is not None and state.status != "running" and state.last_error:
+            return _classified(_said(state))
+        return None
 
     def adopt(self) -> bool:
         """Whether all that was to be started was, by a launcher that could not say so any more."""
@@ -92,24 +109,23 @@ class ProviderJob:
         self._save_for_manager(state)
         return True
 
-    def release(self, text: str = "") -> str:
+    def release(self, trouble: Trouble) -> Trouble:
         """Stop and delete whatever a start that did not come to its end has left.
 
         Args:
-            text: why it did not; kept with the state.
+            trouble: why it did not; kept in its folder.
 
         Returns:
-            Empty, or what could not be cleaned up and why.
+            The same; with what could not be cleaned up and why, where something could not.
         """
         try:
-            state = self._unrecorded()
-            state.last_error = text or None
-            self._manager.save(state)
+            write_atomically(self._trouble_path, msgspec.json.encode(trouble))
+            self._manager.save(self._unrecorded())
             stopped = self.stop()
         except Exception as error:  # an engine is somebody else's code and may raise anything
             _log.warning("a launch that failed could not be cleaned up", launch=self.name, error=str(error))
-            return f"not cleaned up: {_words(error)}"
-        return "" if stopped else "not cleaned up: something of it still runs"
+            return Trouble(f"{trouble.text}\nnot cleaned up: {_words(error)}", trouble.failure)
+        return trouble if stopped else Trouble(f"{trouble.text}\nnot cleaned up: something runs", trouble.failure)
 
     def stop(self) -> bool:
         """Stop everything and look whether it did: True when nothing of it runs any more."""
@@ -119,10 +135,13 @@ class ProviderJob:
             state.status = "running"
         self._save_for_manager(state)
         self._manager.stop(self.name)
-        return "running" not in self.statuses().values()
+        return all(status == "stopped" for status in self.statuses().values())
 
     def statuses(self) -> dict[int, str]:
-        """`running` or `stopped` by rank, as the engine says. Raises what the engine raises: then nothing is known."""
+        """`running`, `stopped` or `unknown` by rank, as the engine says.
+
+        Raises what the engine raises: then nothing is known.
+        """
         state = self._load() or self._unrecorded()
         return _statuses(state, self._spec())
 
@@ -164,15 +183,39 @@ class ProviderJob:
         specification that may not have been written, or only half of it.
         """
         state.engine = self._spec().resources.infra[0]
-        _write_atomically(self._dir / "spec.json", self._spec_path.read_bytes())
+        write_atomically(self._dir / "spec.json", self._spec_path.read_bytes())
         self._manager.save(state)
 
-    def _provider_text(self, error: Exception) -> str:
+    def _bundle(self) -> None:
+        """Make the job's bundle, where one is wanted, and unpack it where it is wanted here.
+
+        Raises:
+            InvalidInput: it cannot be made of the job's folders.
+        """
+        wanted = msgspec.json.decode(self._spec_path.read_bytes()).get(BUNDLE_KEY)
+        if wanted is None:
+            return
+        wish = msgspec.convert(wanted, BundleWish)
+        bundle = self._bundles.bundle(wish)
+        write_atomically(self._dir / BUNDLE_FILE, msgspec.json.encode(BundleFile(str(bundle.archive), bundle.digest)))
+        if wish.here:
+            unpack(bundle.archive, self._dir / WORKSPACE_DIR, bundle.digest)
+
+    def _trouble(self, error: Exception) -> Trouble:
         """The provider's own words: what iroh-tinker puts around them names the launch, and names can mislead."""
+        if isinstance(error, InvalidInput):
+            return Trouble(_words(error), "invalid")
+        if isinstance(error, SetupFailed):
+            again = error.exit_code == failures.EXIT_TEMPORARY_FAILURE
+            return Trouble(_words(error), "transient" if again else "invalid")
         state = self._load()
         if state is not None and state.status == "failed" and state.last_error:
-            return _said(state)
-        return _words(error)
+            return _classified(_said(state))
+        return _classified(_words(error))
+
+
+def _classified(text: str) -> Trouble:
+    return Trouble(text, failures.classify(text, operation="create"))
 
 
 def _all_run(state: JobState) -> bool:
@@ -195,13 +238,3 @@ def _said(state: JobState) -> str:
 
 def _words(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:TEXT_LENGTH]
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)

@@ -21,13 +21,15 @@ from elasticgrid.core.grid import JobKey
 from elasticgrid.core.launching import launch_actions
 from elasticgrid.core.names import is_record
 from elasticgrid.launcher.attempt import Attempt, Means
+from elasticgrid.launcher.bundle_store import BundleStore
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.fact_writer import FactWriter
 from elasticgrid.launcher.folder_lock import FolderLock
 from elasticgrid.launcher.followed_grid import FollowedGrid
 from elasticgrid.launcher.heartbeats import Heartbeats
-from elasticgrid.launcher.launch_spec import launch_name
+from elasticgrid.launcher.launch_spec import CLOUD_ENGINES, engine_family, launch_name
+from elasticgrid.launcher.orphans import stop_orphans
 from elasticgrid.launcher.provider_threads import ProviderThreads
 from elasticgrid.log.port import EventLog, Scope
 
@@ -79,6 +81,8 @@ class Launcher:
         self._attempts: dict[JobKey, dict[str, Attempt]] = {}
         self._touched: set[JobKey] = set()
         self._open: set[JobKey] = set()
+        #: Names of launches that are not over.
+        self._live: set[str] = set()
         self._wake = asyncio.Event()
         self._accepts = True
         self._stopping = asyncio.Event()
@@ -140,24 +144,27 @@ class Launcher:
         following = asyncio.create_task(self._grid.follow())
         acting = asyncio.create_task(self._act(head))
         ticking = asyncio.create_task(self._tick())
+        sweeping = asyncio.create_task(self._sweep())
+        tasks = (following, acting, ticking, sweeping)
         try:
-            done, _ = await asyncio.wait({following, acting, ticking}, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
         finally:
-            for task in (following, acting, ticking):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(following, acting, ticking, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _act(self, head: int) -> None:
         await self._catch_up(head)
         _log.info("the launcher has caught up", sequence=head)
-        self._caught_up.set()
+        self._wake.set()
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._touched:
                 self._consider(self._touched.pop())
+            self._caught_up.set()
 
     async def _catch_up(self, head: int) -> None:
         while self._grid.sequence < head:
@@ -182,6 +189,23 @@ class Launcher:
             self._touched |= self._open
             self._wake.set()
             await self._clock.sleep(self._config.poll_s)
+
+    async def _sweep(self) -> None:
+        """Stop machines of launches that are over, wherever a call outlived who made it."""
+        await self._caught_up.wait()
+        bundles = BundleStore(self._config.bundles_dir)
+        while True:
+            for provider in [state.spec for state in self._grid.fleet.providers.values()]:
+                if engine_family(provider.engine) not in CLOUD_ENGINES:
+                    continue
+                sweep = partial(
+                    stop_orphans, provider, self._config.launches_dir, bundles, lambda name: name not in self._live
+                )
+                try:
+                    await self._means.threads.run(provider.name, sweep)
+                except Exception as error:  # an engine is somebody else's code, and a cloud may be away
+                    _log.warning("a cloud does not say what it has", provider=provider.name, error=str(error))
+            await self._clock.sleep(self._config.orphans_every_s)
 
     async def _finish_what_is_under_way(self) -> None:
         self._accepts = False
@@ -220,6 +244,7 @@ class Launcher:
             if launch.resolved:
                 if attempt is not None and attempt.task is None:
                     del attempts[launch.id]
+                    self._live.discard(attempt.name)
                     for node in launch.nodes:
                         self._means.heartbeats.forget(key, node)
                 continue
@@ -227,6 +252,7 @@ class Launcher:
                 name = launch_name(state, launch.id)
                 attempt = Attempt(self._means, key, launch, name, partial(self._touch, key))
                 attempts[launch.id] = attempt
+                self._live.add(name)
             attempt.consider(actions.get(launch.id))
         if attempts:
             self._open.add(key)

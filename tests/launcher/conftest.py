@@ -1,14 +1,19 @@
-"""A bench on a log in memory, and the environment that launchers run in."""
+"""Benches on a log in memory and on a real one, and the environment that launchers run in."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doomed_launchers import DoomedLaunchers
 from launcher_bench import Bench
+from nats.aio.client import Client
 
+from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.clock import SystemClock
+from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.memory import MemoryLog
 
 
@@ -18,6 +23,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path, MemoryLog(SystemClock()))
     yield bench
     bench.kill_everything()
+
+
+@pytest.fixture
+def bus_bench(tmp_path: Path, bus_client: Client) -> Iterator[Bench]:
+    """A bench on a real log."""
+    bench = Bench(tmp_path, JetStreamLog(bus_client), bus_client)
+    yield bench
+    bench.kill_everything()
+
+
+@pytest.fixture
+def doomed(bus_bench: Bench, embedded_server: EmbeddedServer) -> Iterator[DoomedLaunchers]:
+    """Launchers that are killed at a moment."""
+    launchers = DoomedLaunchers(bus_bench, embedded_server)
+    with contextlib.closing(launchers):
+        yield launchers
 
 
 @pytest.fixture(autouse=True)

@@ -117,6 +117,14 @@ class Bench:
                             break
         return found
 
+    async def until_any(self, kinds: tuple[type[ev.EventData], ...], *, job: str = "j1") -> None:
+        """Wait until a fact of one of these kinds is in the log."""
+        async with asyncio.timeout(TIMEOUT_S):
+            async with contextlib.aclosing(self.log.follow(scope=Scope("default", job))) as events:
+                async for recorded in events:
+                    if isinstance(recorded.event, ev.Event) and isinstance(recorded.event.data, kinds):
+                        return
+
     async def recorded(self, job: str = "j1") -> list[ev.EventData]:
         """What launchers have written about the job so far."""
         scope = Scope("default", job, "launch")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
-from iroh_tinker.cloud.engines import ClusterInfo
+from iroh_tinker.cloud.engines import ClusterInfo, Engine
+from iroh_tinker.cloud.engines.base import Node
 
 from elasticgrid.launcher.engines.local import LocalProcesses
 
@@ -72,3 +74,28 @@ class KillsItsLauncherBeforeTheRecord(LocalProcesses):
     def start(self, cluster: ClusterInfo, commands: dict[int, list[str]], env: dict[str, str]) -> None:
         super().start(cluster, commands, env)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Plain(Engine):  # type: ignore[misc] # iroh-tinker ships no types
+    """Starts what it is told on this machine and knows nothing of marks."""
+
+    def provision(self, job_dir: str) -> ClusterInfo:
+        nodes = [Node(rank, "127.0.0.1") for rank in range(self.spec.world_size)]
+        return ClusterInfo(self.spec.name, "plain", nodes, {"job_dir": job_dir})
+
+    def start(self, cluster: ClusterInfo, commands: dict[int, list[str]], env: dict[str, str]) -> None:
+        processes = [
+            subprocess.Popen(commands[node.rank], env={**os.environ, **env}, cwd=self.spec.workdir)
+            for node in cluster.nodes
+        ]
+        for process in processes:
+            process.wait()
+
+    def status(self, cluster: ClusterInfo) -> dict[int, str]:
+        return {node.rank: "stopped" for node in cluster.nodes}
+
+    def stop(self, cluster: ClusterInfo) -> None:
+        pass
+
+    def logs(self, cluster: ClusterInfo, rank: int, tail: int = 50) -> str:
+        return ""

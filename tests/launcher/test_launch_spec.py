@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 from iroh_tinker.cloud.spec import spec_from_dict
 
 from elasticgrid.core.job import JobState, LaunchState
@@ -93,3 +94,44 @@ def test_two_submissions_of_one_name_share_no_folder() -> None:
     }
     assert len(folders) == 2
     assert all(folder.startswith("/work/ckpt/default-j1-") for folder in folders)
+
+
+def remote(engine: str = "ssh", **params: str) -> ProviderSpec:
+    return ProviderSpec(name="far", engine=engine, zone="z1", max_nodes=2, params={"hosts": "u@a", **params})
+
+
+def test_nodes_of_another_machine_have_its_interpreter_its_bus_address_and_its_shared_folder() -> None:
+    provider = remote(python="/opt/py", nats_url="nats://outside:4222", shared_dir="/mnt/shared", setup="apt-get")
+    made = document(job(), provider)
+    spec = spec_from_dict(made)
+    assert shlex.split(spec.run) == ["/opt/py", "-P", "-m", "elasticgrid.agent", "--", "train"]
+    assert spec.envs["ELASTICGRID_NATS_URL"] == "nats://outside:4222"
+    assert spec.envs["ELASTICGRID_SHARED_DIR"] == "/mnt/shared/default-j1-s1"
+    assert spec.resources.params == {"hosts": ["u@a"], "python": "/opt/py", "zone": "z1"}
+
+
+def test_the_checkpoint_folder_of_the_job_is_the_shared_one_wherever_it_runs() -> None:
+    made = document(job(checkpoint_dir="/mnt/runs"), remote(shared_dir="/mnt/shared"))
+    assert made["envs"]["ELASTICGRID_SHARED_DIR"] == "/mnt/runs/default-j1-s1"
+
+
+def test_the_providers_setup_comes_before_the_jobs_and_each_ends_what_fails() -> None:
+    setup = document(job(setup="cd /tmp\nexit 0"), remote(setup="false"))["setup"]
+    assert setup == "set -e\n(\nfalse\n)\n(\ncd /tmp\nexit 0\n)\n"
+    assert document(job())["setup"] is None
+
+
+@pytest.mark.parametrize("engine", ["ssh", "aws/us-east-1", "gcp/us-central1", "azure/eastus"])
+def test_other_machines_get_a_bundle_and_a_copy_of_the_credential(engine: str) -> None:
+    made = document(job(), remote(engine), node_credentials="/data/node.json")
+    assert (made["elasticgrid_bundle"]["source"], made["elasticgrid_bundle"]["here"]) == ("/work", False)
+    assert made["elasticgrid_credentials"] == "/data/node.json"
+
+
+def test_this_machine_gets_a_bundle_when_the_job_says_so_or_mounts_files() -> None:
+    assert document(job())["elasticgrid_bundle"] is None
+    for spec in (job(bundle=True), job(file_mounts={"a": "/b"})):
+        made = document(spec)
+        assert made["elasticgrid_bundle"]["here"]
+        assert made["workdir"].endswith("/workspace")
+        assert made["elasticgrid_credentials"] == ""

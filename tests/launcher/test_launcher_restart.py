@@ -3,74 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
-from launcher_bench import TIMEOUT_S, Bench, running
-from nats.aio.client import Client
+from doomed_launchers import DoomedLaunchers
+from launcher_bench import Bench, running
 
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.core import events as ev
 from elasticgrid.launcher.engines.marked_processes import find_marked
-from elasticgrid.log.jetstream import JetStreamLog
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
-
-PROCESS = Path(__file__).with_name("launcher_process.py")
-
-
-@pytest.fixture
-def bus_bench(tmp_path: Path, bus_client: Client) -> Iterator[Bench]:
-    """A bench on a real log."""
-    bench = Bench(tmp_path, JetStreamLog(bus_client), bus_client)
-    yield bench
-    bench.kill_everything()
-
-
-class DoomedLaunchers:
-    """Launcher processes of a bench, all ended with the test."""
-
-    def __init__(self, bench: Bench, server: EmbeddedServer) -> None:
-        self._folder = bench.folder / "data"
-        self._address = server.address
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    async def run_until_killed(self, moment: str) -> None:
-        process = self._start(moment)
-        async with asyncio.timeout(TIMEOUT_S):
-            code = await asyncio.to_thread(process.wait, TIMEOUT_S)
-        assert code == -9
-
-    def _start(self, moment: str) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            str(PROCESS),
-            self._address.url,
-            self._address.credentials,
-            str(self._folder),
-            moment,
-        ]
-        process = subprocess.Popen(command, env=dict(os.environ))
-        self._processes.append(process)
-        return process
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-
-
-@pytest.fixture
-async def doomed(bus_bench: Bench, embedded_server: EmbeddedServer) -> AsyncIterator[DoomedLaunchers]:
-    launchers = DoomedLaunchers(bus_bench, embedded_server)
-    with contextlib.closing(launchers):
-        yield launchers
 
 
 async def test_an_intent_of_which_nothing_was_started_has_failed(bus_bench: Bench, doomed: DoomedLaunchers) -> None:

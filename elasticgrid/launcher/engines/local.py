@@ -7,11 +7,8 @@ in the job's, marks them, and finds by the mark what runs, also when nobody had 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,22 +16,14 @@ from iroh_tinker.cloud.engines import ClusterInfo
 from iroh_tinker.cloud.engines.local import LocalEngine
 
 from elasticgrid import environment
-from elasticgrid.launcher.engines.marked_processes import (
-    LAUNCH_MARK,
-    MarkedProcess,
-    find_marked,
-    mark,
-    rank_of,
-    send_signal,
-)
+from elasticgrid.core.errors import SetupFailed
+from elasticgrid.launcher.engines.marked_processes import LAUNCH_MARK, end_processes, mark, running_ranks
+from elasticgrid.launcher.engines.remote import without_workdir_modules
+from elasticgrid.launcher.launch_files import CACHES_KEY
+from elasticgrid.launcher.setup_run import caches_held, run_setup, tail_of
 
 _OWN_VARIABLES: Final = "ELASTICGRID_"
-#: How much longer than their runner's grace processes get, and how long what outlives them, before they are killed.
-_SLACK_S: Final = 2.0
-_REMAINS_S: Final = 1.0
-_KILL_S: Final = 5.0
-_LOOK_AGAIN_S: Final = 0.05
-_TAIL_BYTES: Final = 65_536
+_SETUP_LINES: Final = 40
 
 
 class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no types
@@ -52,6 +41,19 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
             raise FileNotFoundError(f"the job's workdir {self.spec.workdir} does not exist on this machine")
         return super().provision(job_dir)
 
+    def setup(self, cluster: ClusterInfo, workdir: str, setup_cmd: str) -> None:
+        """Run the setup command once, as rank 0; what it says is kept in the launch's logs.
+
+        Raises:
+            SetupFailed: it ended with another code than 0.
+        """
+        log = Path(cluster.meta["job_dir"]) / "logs" / "setup.log"
+        caches = Path(self.spec.envs.get(environment.CACHE_DIR) or Path(cluster.meta["job_dir"], "caches"))
+        with caches_held(caches, self.spec.extra.get(CACHES_KEY, [])):
+            code = run_setup(setup_cmd, Path(workdir), self._variables(self.spec.envs, 0), log)
+            if code:
+                raise SetupFailed(code, tail_of(log, _SETUP_LINES))
+
     def start(self, cluster: ClusterInfo, commands: dict[int, list[str]], env: dict[str, str]) -> None:
         """Start each rank in the job's workdir, in a session of its own, with a log and a folder of its own.
 
@@ -60,20 +62,15 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
         """
         logs_dir = Path(cluster.meta["job_dir"]) / "logs"
         logs_dir.mkdir(parents=True, exist_ok=True)
-        # What the launcher was told, its credential first of all, is not for its nodes.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
         pids: dict[int, int] = {}
         cluster.meta["pids"] = pids
         try:
             for node in cluster.nodes:
-                variables = {**inherited, **env, LAUNCH_MARK: mark(self.spec.name, node.rank)}
-                if environment.NODE_DIR in env:
-                    variables[environment.NODE_DIR] = str(Path(env[environment.NODE_DIR], str(node.rank)))
                 with (logs_dir / f"rank_{node.rank}.log").open("ab") as output:
                     process = subprocess.Popen(
-                        _without_workdir_modules(commands[node.rank]),
+                        without_workdir_modules(commands[node.rank]),
                         cwd=self.spec.workdir,
-                        env=variables,
+                        env=self._variables(env, node.rank),
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=subprocess.STDOUT,
@@ -89,52 +86,25 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
     def status(self, cluster: ClusterInfo) -> dict[int, str]:
         """`running` while anything of the rank's own session runs; what a worker left behind elsewhere is no node."""
         self._reap()
-        leaders = _leaders(cluster)
-        running = {rank for rank, pid in leaders.items() if rank_of(pid, self.spec.name) == rank}
-        if any(node.rank not in running for node in cluster.nodes):
-            running |= {process.rank for process in self._in_sessions(leaders)}
-        return {node.rank: "running" if node.rank in running else "stopped" for node in cluster.nodes}
+        ranks = [node.rank for node in cluster.nodes]
+        running = running_ranks(self.spec.name, ranks, _leaders(cluster))
+        return {rank: "running" if rank in running else "stopped" for rank in ranks}
 
     def stop(self, cluster: ClusterInfo) -> None:
         """Ask all to end, wait as long as the specification's grace says, and kill everything that is left."""
-        leaders = _leaders(cluster)
-        launch = self.spec.name
-        send_signal(self._in_sessions(leaders), launch, signal.SIGTERM)
-        if self._wait_until_none(
-            lambda: self._in_sessions(leaders), self.spec.recovery.signal_grace_s + _SLACK_S
-        ) and self._wait_until_none(lambda: find_marked(launch), _REMAINS_S):
-            return
-        deadline_s = time.monotonic() + _KILL_S
-        while time.monotonic() < deadline_s:
-            # A process may have forked while the list was read, so the list is read until it is empty.
-            send_signal(find_marked(launch), launch, signal.SIGKILL)
-            if self._wait_until_none(lambda: find_marked(launch), _LOOK_AGAIN_S):
-                return
+        end_processes(self.spec.name, _leaders(cluster), self.spec.recovery.signal_grace_s, self._reap)
 
     def logs(self, cluster: ClusterInfo, rank: int, tail: int = 50) -> str:
         """The last lines of a rank's output; empty when there is none."""
-        path = Path(cluster.meta["job_dir"]) / "logs" / f"rank_{rank}.log"
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                text = file.read(_TAIL_BYTES).decode(errors="replace")
-        except OSError:
-            return ""
-        return "\n".join(text.splitlines()[-tail:])
+        return tail_of(Path(cluster.meta["job_dir"]) / "logs" / f"rank_{rank}.log", tail)
 
-    def _in_sessions(self, leaders: dict[int, int]) -> list[MarkedProcess]:
-        """Processes in the sessions that were started; of a rank whose session nobody noted, all there are."""
-        return [each for each in find_marked(self.spec.name) if leaders.get(each.rank) in (None, each.session)]
-
-    def _wait_until_none(self, find: Callable[[], list[MarkedProcess]], timeout_s: float) -> bool:
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            self._reap()
-            if not find():
-                return True
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(_LOOK_AGAIN_S)
+    def _variables(self, env: dict[str, str], rank: int) -> dict[str, str]:
+        # What the launcher was told, its credential first of all, is not for its nodes.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+        variables = {**inherited, **env, LAUNCH_MARK: mark(self.spec.name, rank)}
+        if environment.NODE_DIR in env:
+            variables[environment.NODE_DIR] = str(Path(env[environment.NODE_DIR], str(rank)))
+        return variables
 
     @classmethod
     def _reap(cls) -> None:
@@ -142,11 +112,6 @@ class LocalProcesses(LocalEngine):  # type: ignore[misc] # iroh-tinker ships no 
             for pid, process in list(cls._children.items()):
                 if process.poll() is not None:
                     del cls._children[pid]
-
-
-def _without_workdir_modules(command: list[str]) -> list[str]:
-    """The runner's command, such that a `queue.py` in the job's folder does not stand in for Python's own."""
-    return [command[0], "-P", *command[1:]] if command[1:2] == ["-m"] else command
 
 
 def _leaders(cluster: ClusterInfo) -> dict[int, int]:
