@@ -13,12 +13,12 @@ fold_share_of_decode  the same beside only decoding, in turns
 verify_events_per_s   reading the archive, folding it, taking every decision again and comparing it, checking the laws
 follow_events_per_s   following the log on the server, decoding and folding it
 follow_ratio          the same beside only reading the stream through the follower, in turns
-cold_start_s          a decider that opens its mirror, compares it with the stream, loads its snapshot and folds the
-                      `tail_events` that came after it; `load_s` of it is the snapshot
+cold_start_s          a decider that loads its snapshot (`load_s`) and folds the `tail_events` that came after it,
+                      through the mirror; before that, mirror and stream are compared (`compare_s`)
 rss_mb                the most memory that verifying took, in MB (10^6 bytes); `fold_rss_mb` that folding took
 
 Events per second are those of the process's own processor time, so that other work on the machine changes them little;
-`cold_start_s` is time on the clock, from a process that runs until it is ready. Of several rounds the best one counts.
+those that end in `_s` are time on the clock. Of several rounds the best one counts.
 """
 
 from __future__ import annotations

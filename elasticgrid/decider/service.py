@@ -25,6 +25,7 @@ from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.names import is_record
 from elasticgrid.log.port import EventLog, Expectation, Scope
+from elasticgrid.review.collector import rare_collections
 
 log = structlog.get_logger("decider")
 
@@ -148,8 +149,9 @@ class Decider:
         for state in self._grid.jobs():
             if not state.terminal:
                 self._evidence.open(state)
-        async for recorded in self._log.read(after=self._grid.sequence):
-            self._fold(recorded)
+        with rare_collections():
+            async for recorded in self._log.read(after=self._grid.sequence):
+                self._fold(recorded)
         log.info("caught up", sequence=self._grid.sequence, jobs=sum(1 for _ in self._grid.jobs()))
 
     async def _follow_events(self) -> None:

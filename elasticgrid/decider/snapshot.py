@@ -23,6 +23,7 @@ import zstandard
 
 from elasticgrid.core.grid import GridFold, GridSnapshot
 from elasticgrid.log.mirror import Mirror
+from elasticgrid.review.collector import rare_collections
 
 log = structlog.get_logger("decider")
 
@@ -78,7 +79,8 @@ async def save(path: Path, grid: GridFold, mirror: Mirror) -> bool:
 async def load(path: Path, mirror: Mirror) -> GridFold | None:
     """The fold as of the last snapshot, or None when there is none that can be used; the log says why."""
     try:
-        chain, snapshot = await asyncio.to_thread(_read, path)
+        with rare_collections():
+            chain, snapshot = await asyncio.to_thread(_read, path)
         if await mirror.chain_at(snapshot.sequence) != chain:
             raise _Unusable("it is of another log")
     except FileNotFoundError:

@@ -19,17 +19,17 @@ class CostLedger:
 
     def observe(self, data: ev.EventData, recorded_ms: int) -> None:
         """Take in a fact of the launcher or an agent."""
-        if isinstance(data, ev.LaunchRequested):
+        if isinstance(data, ev.NodeJoined):
+            self._begin(data.node, recorded_ms)
+        elif isinstance(data, ev.NodeLeft | ev.NodeLost):
+            self._end(data.node, recorded_ms)
+        elif isinstance(data, ev.LaunchRequested):
             self._attempts.setdefault(data.attempt, data)
             for node in data.node_ids:
                 self._attempt_of.setdefault(node, data.attempt)
         elif isinstance(data, ev.LaunchStarted):
             for node in self._nodes_of(data.attempt):
                 self._begin(node, recorded_ms)
-        elif isinstance(data, ev.NodeJoined):
-            self._begin(data.node, recorded_ms)
-        elif isinstance(data, ev.NodeLeft | ev.NodeLost):
-            self._end(data.node, recorded_ms)
         elif isinstance(data, ev.LaunchFailed | ev.LaunchStopped):
             for node in self._nodes_of(data.attempt):
                 self._end(node, recorded_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from elasticgrid.core import events as ev
@@ -27,19 +28,17 @@ _COSTED: Final = frozenset(
         ev.NodeLost,
     )
 )
-_WATCHED: Final = _COSTED | {ev.LaunchStopRequested, ev.NodeCheckpointed, ev.WorldDecided, ev.OutcomeDecided}
 
 
 class _JobLaws:
     """What the laws remember of a job that is not over."""
 
-    __slots__ = ("checkpoint_step", "illegal", "intents", "ledger", "live", "number", "resume_step", "round")
+    __slots__ = ("checkpoint_step", "illegal", "intents", "ledger", "live", "number", "round")
 
     def __init__(self) -> None:
         self.illegal = 0
         self.number = 0
         self.round = 0
-        self.resume_step = 0
         self.checkpoint_step = 0
         #: (attempt, launch or stop) -> where it was asked for.
         self.intents: dict[tuple[str, str], int] = {}
@@ -83,8 +82,12 @@ class Laws:
             job.illegal = after.illegal
             self.breach("legal_transitions", event, recorded.sequence, after.last_illegal)
         data = event.data
-        if type(data) in _WATCHED:
-            self._fact(job, recorded, event, data)
+        data_type = type(data)
+        if data_type in _COSTED:
+            job.ledger.observe(data, recorded.recorded_ms)
+        check = _CHECKS.get(data_type)
+        if check is not None:
+            check(self, job, recorded, event, data)
         if after.terminal:
             self._ended(job, recorded, event, after)
             del self._jobs[key]
@@ -140,36 +143,46 @@ class Laws:
     # Facts
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _fact(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, data: Any) -> None:
-        if type(data) in _COSTED:
-            job.ledger.observe(data, recorded.recorded_ms)
-        if isinstance(data, ev.LaunchRequested):
-            other = job.live.get(data.assignment)
-            if other is not None:
-                says = f"{data.attempt} is asked for while {other} lives, both for assignment {data.assignment}"
-                self.breach("one_launch", event, recorded.sequence, says)
-            job.live[data.assignment] = data.attempt
-            job.intents[data.attempt, "launch"] = recorded.sequence
-        elif isinstance(data, ev.LaunchStopRequested):
-            job.intents.setdefault((data.attempt, "stop"), recorded.sequence)
-        elif isinstance(data, ev.LaunchStarted):
-            job.intents.pop((data.attempt, "launch"), None)
-        elif isinstance(data, ev.LaunchFailed | ev.LaunchStopped):
-            job.intents.pop((data.attempt, "launch"), None)
-            job.intents.pop((data.attempt, "stop"), None)
-            for assignment in [name for name, attempt in job.live.items() if attempt == data.attempt]:
-                del job.live[assignment]
-        elif isinstance(data, ev.WorldDecided):
-            if data.round <= job.round:
-                says = f"round {data.round} follows round {job.round}"
-                self.breach("rounds_increase", event, recorded.sequence, says)
-            job.round = max(job.round, data.round)
-            job.resume_step = job.checkpoint_step = data.resume.step if data.resume is not None else 0
-        elif isinstance(data, ev.NodeCheckpointed) and data.round == job.round:
-            if data.checkpoint.step < job.checkpoint_step:
-                says = f"a checkpoint of step {data.checkpoint.step} follows one of step {job.checkpoint_step}"
-                self.breach("checkpoints_increase", event, recorded.sequence, says)
-            job.checkpoint_step = max(job.checkpoint_step, data.checkpoint.step)
+    def _launch_requested(
+        self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, data: ev.LaunchRequested
+    ) -> None:
+        other = job.live.get(data.assignment)
+        if other is not None:
+            says = f"{data.attempt} is asked for while {other} lives, both for assignment {data.assignment}"
+            self.breach("one_launch", event, recorded.sequence, says)
+        job.live[data.assignment] = data.attempt
+        job.intents[data.attempt, "launch"] = recorded.sequence
+
+    def _stop_requested(
+        self, job: _JobLaws, recorded: ev.Recorded, _event: ev.Event, data: ev.LaunchStopRequested
+    ) -> None:
+        job.intents.setdefault((data.attempt, "stop"), recorded.sequence)
+
+    def _launch_started(self, job: _JobLaws, _recorded: ev.Recorded, _event: ev.Event, data: ev.LaunchStarted) -> None:
+        job.intents.pop((data.attempt, "launch"), None)
+
+    def _launch_over(
+        self, job: _JobLaws, _recorded: ev.Recorded, _event: ev.Event, data: ev.LaunchFailed | ev.LaunchStopped
+    ) -> None:
+        job.intents.pop((data.attempt, "launch"), None)
+        job.intents.pop((data.attempt, "stop"), None)
+        for assignment in [name for name, attempt in job.live.items() if attempt == data.attempt]:
+            del job.live[assignment]
+
+    def _world(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, data: ev.WorldDecided) -> None:
+        if data.round <= job.round:
+            says = f"round {data.round} follows round {job.round}"
+            self.breach("rounds_increase", event, recorded.sequence, says)
+        job.round = max(job.round, data.round)
+        job.checkpoint_step = data.resume.step if data.resume is not None else 0
+
+    def _checkpoint(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, data: ev.NodeCheckpointed) -> None:
+        if data.round != job.round:
+            return
+        if data.checkpoint.step < job.checkpoint_step:
+            says = f"a checkpoint of step {data.checkpoint.step} follows one of step {job.checkpoint_step}"
+            self.breach("checkpoints_increase", event, recorded.sequence, says)
+        job.checkpoint_step = max(job.checkpoint_step, data.checkpoint.step)
 
     def _ended(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, state: JobState) -> None:
         for (attempt, what), sequence in job.intents.items():
@@ -220,3 +233,16 @@ class Laws:
             if refusal is not None:
                 says = f"nodes are placed on {provider}, which is closed: {refusal.reason} ({refusal.detail})"
                 self.breach("usable_providers", event, recorded.sequence, says)
+
+
+_Check = Callable[[Laws, _JobLaws, ev.Recorded, ev.Event, Any], None]
+#: What is looked at in an event of a job, by the type of its data.
+_CHECKS: Final[dict[type[Any], _Check]] = {
+    ev.LaunchRequested: Laws._launch_requested,
+    ev.LaunchStopRequested: Laws._stop_requested,
+    ev.LaunchStarted: Laws._launch_started,
+    ev.LaunchFailed: Laws._launch_over,
+    ev.LaunchStopped: Laws._launch_over,
+    ev.WorldDecided: Laws._world,
+    ev.NodeCheckpointed: Laws._checkpoint,
+}

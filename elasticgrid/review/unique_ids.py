@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_BUCKET_MS: Final = 60_000
+#: Identifiers are kept by their first digits: so many name a span of 2 ** 16 ms, about a minute.
+_DIGITS: Final = 8
+_BUCKET_BITS: Final = 16
 #: How long after its own time an event may be recorded and still be compared at once, in buckets.
 _BUCKETS: Final = 10
 
@@ -22,28 +24,24 @@ class UniqueIds:
 
     def __init__(self) -> None:
         self.late: dict[str, int] = {}
-        self._recent: dict[int, set[str]] = {}
-        self._oldest = 0
+        self._recent: dict[str, set[str]] = {}
+        self._now = 0
+        self._oldest = ""
 
     def add(self, event_id: str, sequence: int, recorded_ms: int) -> bool:
         """Note an identifier; False when it is known to have been there before."""
-        bucket = _bucket_of(event_id)
-        oldest = recorded_ms // _BUCKET_MS - _BUCKETS
-        if oldest > self._oldest:
-            self._oldest = oldest
-            for old in [each for each in self._recent if each < oldest]:
+        bucket = event_id[:_DIGITS]
+        now = recorded_ms >> _BUCKET_BITS
+        if now > self._now:
+            self._now = now
+            self._oldest = f"{max(now - _BUCKETS, 0):0{_DIGITS}x}"
+            for old in [each for each in self._recent if each < self._oldest]:
                 del self._recent[old]
         if bucket < self._oldest:
             return self.late.setdefault(event_id, sequence) == sequence
-        known = self._recent.setdefault(bucket, set())
+        known = self._recent.get(bucket)
+        if known is None:
+            known = self._recent[bucket] = set()
         before = len(known)
         known.add(event_id)
         return len(known) > before
-
-
-def _bucket_of(event_id: str) -> int:
-    """The minute an identifier begins with; -1 for one that is not of our making."""
-    try:
-        return int(event_id[:12], 16) // _BUCKET_MS
-    except ValueError:
-        return -1
