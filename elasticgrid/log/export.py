@@ -14,9 +14,11 @@ from elasticgrid.bus.api import last_message, stream_info
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.core.errors import InvalidInput
+from elasticgrid.core.events import Recorded
+from elasticgrid.core.names import GRID_TENANT
 from elasticgrid.log.archive_format import ArchiveFilters, SampleMessage, SampleRange
 from elasticgrid.log.archive_writer import ArchiveWriter
-from elasticgrid.log.port import EventLog, Scope
+from elasticgrid.log.port import EventLog
 
 OnProgress = Callable[[int], None]
 
@@ -67,8 +69,8 @@ async def export_archive(
         held = await held_samples(client, filters)
     through = await log.last_sequence()
     with ArchiveWriter(path, created_ms=created_ms, filters=filters, samples=held) as writer:
-        async for recorded in log.read(through=through, scope=Scope(filters.tenant, filters.job)):
-            if _in_time(recorded.recorded_ms, filters):
+        async for recorded in log.read(through=through):
+            if _is_wanted(recorded, filters):
                 writer.add_event(recorded)
             if recorded.sequence % _TURN == 0:
                 await asyncio.sleep(0)
@@ -106,6 +108,17 @@ async def read_samples(
 
 def _subjects(filters: ArchiveFilters) -> str:
     return f"{SAMPLES_ROOT}.{filters.tenant}.{filters.job}.>"
+
+
+def _is_wanted(recorded: Recorded, filters: ArchiveFilters) -> bool:
+    """Whether an event belongs to the part of the log.
+
+    Facts about providers do whoever's jobs are asked for: no decision that looked for nodes can be taken again
+    without them.
+    """
+    event = recorded.event
+    chosen = filters.tenant in ("*", event.tenant) and filters.job in ("*", event.job)
+    return (chosen or event.tenant == GRID_TENANT) and _in_time(recorded.recorded_ms, filters)
 
 
 def _in_time(recorded_ms: int, filters: ArchiveFilters) -> bool:
