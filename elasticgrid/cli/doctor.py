@@ -38,7 +38,8 @@ def doctor(
 ) -> int:
     """Look for the usual troubles and say what helps; exit 1 if there is one.
 
-    Engine, nats-server, permissions, disk, port, gateway, key, versions, clocks, bus and its credential. Nothing is
+    Engine, nats-server, permissions, disk, port, gateway, key, versions, the log against its mirror, clocks, bus and
+    its credential. Nothing is
     started or changed.
 
     Example: elasticgrid doctor

@@ -41,6 +41,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         gateway_url: the gateway that settings name, empty when there is none; `gateway_problem` why it does not answer.
         gateway_status: the HTTP status of a question asked with the key.
         gateway_ready: whether it reaches its log; `gateway_ready_problem` what it says when not.
+        log_compared: events of the log that are as its mirror says, None where nobody could be asked; `log_problem`
+            where they are not.
         our_version, gateway_version: of elasticgrid.
         skew_s: the gateway's clock minus ours; `round_trip_s` how uncertain that is.
         key_file: the file of the key; `key_problem` why it cannot be read; `key_mode` its permissions.
@@ -57,6 +59,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
     http_taken: bool | None = None
     gateway_url: str = ""
+    log_compared: int | None = None
+    log_problem: str = ""
     gateway_problem: str = ""
     gateway_status: int | None = None
     gateway_ready: bool | None = None
@@ -215,6 +219,15 @@ def version(found: Found) -> Finding:
     return _ok("version", f"elasticgrid {found.our_version} on both sides")
 
 
+def log(found: Found) -> Finding:
+    """A log that is what its mirror says."""
+    if found.log_problem:
+        return _problem("log", found.log_problem, "stop the grid and run: elasticgrid events restore --from mirror")
+    if found.log_compared is None:
+        return _skipped("log", "no gateway with a mirror to ask")
+    return _ok("log", f"{found.log_compared:,} events are as their mirror says")
+
+
 def clock(found: Found) -> Finding:
     """Clocks that agree."""
     if found.skew_s is None:
@@ -272,6 +285,7 @@ CHECKS: Final[tuple[Callable[[Found], Finding], ...]] = (
     gateway,
     key,
     version,
+    log,
     clock,
     bus,
     credential,

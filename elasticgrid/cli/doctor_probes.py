@@ -23,9 +23,11 @@ from elasticgrid.bus.embedded import find_nats_server
 from elasticgrid.cli.client import read_key, where
 from elasticgrid.cli.doctor_checks import Found
 from elasticgrid.config.settings import Settings
-from elasticgrid.core.errors import BusUnavailable, ElasticGridError, InvalidInput
+from elasticgrid.core.errors import BusUnavailable, ElasticGridError, InvalidInput, LogDiverged
 
 TIMEOUT_S: Final = 3.0
+#: How long all of the log may take to be compared with its mirror.
+COMPARE_TIMEOUT_S: Final = 300.0
 _ENGINES: Final = ("local", "ssh", "gcp", "aws", "azure")
 
 
@@ -129,8 +131,18 @@ def _answers(asking: httpx.Client, key: str) -> dict[str, Any]:
     if not ready.is_success:
         facts["gateway_ready_problem"] = str(msgspec.json.decode(ready.content, type=dict[str, Any]).get("detail", ""))
     if key:
-        facts["gateway_status"] = asking.get("/v1/jobs", params={"limit": 1}, headers={"X-API-Key": key}).status_code
+        headers = {"X-API-Key": key}
+        facts["gateway_status"] = asking.get("/v1/jobs", params={"limit": 1}, headers=headers).status_code
+        facts |= _log(asking.post("/v1/events/verify", headers=headers, timeout=COMPARE_TIMEOUT_S))
     return facts
+
+
+def _log(answer: httpx.Response) -> dict[str, Any]:
+    """What the comparison of the log with its mirror says; nothing where there is no mirror, or no leave to ask."""
+    said = msgspec.json.decode(answer.content, type=dict[str, Any])
+    if answer.is_success:
+        return {"log_compared": said.get("compared")}
+    return {"log_problem": str(said.get("detail", ""))} if said.get("code") == LogDiverged.code else {}
 
 
 async def _bus(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ WELL = Found(
     gateway_url="http://127.0.0.1:9090",
     gateway_status=200,
     gateway_ready=True,
+    log_compared=42,
     our_version="1.2.3",
     gateway_version="1.2.9",
     skew_s=0.3,
@@ -64,6 +65,7 @@ def test_a_machine_that_is_well_has_no_findings_but_good_ones() -> None:
         ("key", {"gateway_status": 401}, "does not know the key", "elasticgrid up"),
         ("key", {"gateway_status": 403}, "may not", "scope"),
         ("version", {"gateway_version": "1.3.0"}, "1.3.0", "pip install"),
+        ("log", {"log_problem": "stream and mirror differ from event 7"}, "from event 7", "events restore"),
         ("clock", {"skew_s": 30.0}, "30 s ahead of", "NTP"),
         ("clock", {"skew_s": -30.0}, "30 s behind", "NTP"),
         ("bus", {"bus_problem": "no connection"}, "no connection", "ELASTICGRID_NATS_URL"),
@@ -114,6 +116,7 @@ def test_a_grid_that_runs_is_well(run: Run, grid: GridThread) -> None:
         **dict.fromkeys(
             ("engine", "nats-server", "permission", "disk", "port", "gateway", "key", "version", "clock"), "ok"
         ),
+        "log": "skipped",  # this one keeps its log in memory, with no mirror
         "bus": "skipped",
         "credential": "skipped",
     }

@@ -18,7 +18,7 @@ from elasticgrid.config.templates import template
 from elasticgrid.core.errors import InvalidJob, NotFound
 from elasticgrid.core.spec import JobSpec, PlacementPolicy, ScalingPolicy
 
-FOLDER = Path("/work/project")
+FOLDER = Path("/srv/project")
 HEAD = "name: a\nrun: python train.py\n"
 
 
@@ -33,7 +33,7 @@ def refused(text: str, *, file: str = "job.yaml") -> InvalidJob:
 
 
 def test_a_name_and_a_command_are_enough_and_the_rest_has_the_defaults_of_the_core() -> None:
-    assert parsed(HEAD) == JobSpec(name="a", command=("python", "train.py"), workdir="/work/project")
+    assert parsed(HEAD) == JobSpec(name="a", command=("python", "train.py"), workdir="/srv/project")
 
 
 def test_every_field_a_person_can_write_arrives_in_its_exact_unit() -> None:
@@ -79,7 +79,7 @@ placement:
     assert spec == JobSpec(
         name="full",
         command=("python", "train.py", "--text", "a b"),
-        workdir="/work/project/src",
+        workdir="/srv/project/src",
         env={"DEBUG": "yes", "LEVEL": "010", "EMPTY": ""},
         nproc_per_node=2,
         min_nodes=2,
@@ -93,11 +93,11 @@ placement:
         max_restarts=1,
         max_infra_restarts=2,
         deadline_ms=3_601_000,
-        checkpoint_dir="/work/checkpoints",
+        checkpoint_dir="/srv/checkpoints",
         setup="pip install -r requirements.txt\nmake\n",
         caches=("venv-1", "data"),
         bundle=True,
-        file_mounts={"data/words.txt": "/work/words.txt"},
+        file_mounts={"data/words.txt": "/srv/words.txt"},
         scaling=ScalingPolicy(
             target_queue_ppm=300_000,
             idle_queue_ppm=100_000,

@@ -17,7 +17,7 @@ from elasticgrid.launcher.launch_spec import launch_document, launch_name
 
 
 def job(tenant: str = "default", name: str = "j1", submitted_id: str = "s1", **changes: Any) -> JobState:
-    spec = JobSpec(name=name, **({"command": ("train",), "workdir": "/work"} | changes))
+    spec = JobSpec(name=name, **({"command": ("train",), "workdir": "/srv"} | changes))
     return JobState(tenant=tenant, id=name, spec=spec, submitted_id=submitted_id)
 
 
@@ -93,7 +93,7 @@ def test_two_submissions_of_one_name_share_no_folder() -> None:
         for each in ("first-0001", "first-0002")
     }
     assert len(folders) == 2
-    assert all(folder.startswith("/work/ckpt/default-j1-") for folder in folders)
+    assert all(folder.startswith("/srv/ckpt/default-j1-") for folder in folders)
 
 
 def remote(engine: str = "ssh", **params: str) -> ProviderSpec:
@@ -124,7 +124,7 @@ def test_the_providers_setup_comes_before_the_jobs_and_each_ends_what_fails() ->
 @pytest.mark.parametrize("engine", ["ssh", "aws/us-east-1", "gcp/us-central1", "azure/eastus"])
 def test_other_machines_get_a_bundle_and_a_copy_of_the_credential(engine: str) -> None:
     made = document(job(), remote(engine), node_credentials="/data/node.json")
-    assert (made["elasticgrid_bundle"]["source"], made["elasticgrid_bundle"]["here"]) == ("/work", False)
+    assert (made["elasticgrid_bundle"]["source"], made["elasticgrid_bundle"]["here"]) == ("/srv", False)
     assert made["elasticgrid_credentials"] == "/data/node.json"
 
 
