@@ -20,9 +20,9 @@ from elasticgrid.bus.subjects import EVENTS_STREAM
 from elasticgrid.core.errors import BusUnavailable, ElasticGridError, LogDiverged, LogGap, NotFound, UndecodableEvent
 from elasticgrid.core.events import Event, Recorded
 from elasticgrid.log.codec import decode
+from elasticgrid.log.event_batches import in_batches
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.mirror import Difference, Mirror
-from elasticgrid.log.mirror_batches import in_batches
 from elasticgrid.log.mirror_file import MirrorDamaged
 from elasticgrid.log.mirror_record import LogRecord, Verified, describe, record_of
 from elasticgrid.log.mirror_strays import Strays

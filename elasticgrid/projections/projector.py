@@ -22,9 +22,9 @@ import structlog
 
 from elasticgrid.core.errors import BusUnavailable, LogError
 from elasticgrid.core.grid import GridFold
+from elasticgrid.log.event_batches import in_batches
 from elasticgrid.log.port import EventLog
 from elasticgrid.projections import schema
-from elasticgrid.projections.batches import in_batches
 from elasticgrid.projections.results import EventView
 from elasticgrid.projections.rows import Row, ViewFold
 
