@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 import iroh_tinker
+import links
 import numpy as np
 
 #: The smallest of iroh-tinker's shapes: 256 symbols, which are the bytes.
@@ -39,10 +39,8 @@ class LanguageModel:
                     device="cpu",
                 ),
             )
-
-        # Without this a small message waits for the delayed acknowledgement of its header, 40 ms on Linux.
-        for connection in getattr(self.client.transport, "_peers", {}).values():
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        links.ready(self.client.transport, folder)
+        links.quick(self.client.transport)
 
     def update(self, mine: list[tuple[list[int], list[int]]], count: int) -> float | None:
         """One optimizer step of the whole world on `count` windows of which this rank has `mine`, perhaps none.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,12 +62,24 @@ def test_stopping_and_resuming_gives_the_bits_of_a_run_that_did_not_stop(tmp_pat
             np.testing.assert_array_equal(arrays(resumed, name)[key], value, err_msg=f"{name} {key}")
 
 
+@pytest.mark.parametrize("slow_link", [False, True], ids=["links as they come", "a link that is slow to be ready"])
 def test_uneven_shares_average_to_what_one_rank_computes_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example_on_path: None
+    slow_link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example_on_path: None
 ) -> None:
+    from iroh_tinker.comm import SocketTransport
     from model import LanguageModel
     from text import Text
 
+    start_writer = SocketTransport._start_writer
+
+    def start_slowly(transport: SocketTransport, connection: socket.socket) -> object:
+        """Keeps every accepted link for long between "connected" and "can be written to"."""
+        if threading.current_thread().name.startswith("socket-accept"):
+            time.sleep(0.3)
+        return start_writer(transport, connection)
+
+    if slow_link:
+        monkeypatch.setattr(SocketTransport, "_start_writer", start_slowly)
     monkeypatch.chdir(tmp_path)
     windows = [Text(64).window(item) for item in range(8)]
 
@@ -77,7 +92,7 @@ def test_uneven_shares_average_to_what_one_rank_computes_alone(
 
     shares = [range(5), range(5, 8), range(8, 8)]
     with ThreadPoolExecutor(3) as ranks:
-        together = list(ranks.map(lambda rank: gradients(rank, shares), range(3)))
+        together = list(ranks.map(lambda rank: gradients(rank, shares), range(3), timeout=30))
     alone = gradients(0, [range(8)])
     for replica in together:
         for key, value in alone.items():
