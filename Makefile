@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check --no-inp
 # Folders with code; one that has none yet is left out.
 CODE := $(foreach folder,elasticgrid tests examples benchmarks,$(if $(wildcard $(folder)/*.py $(folder)/*/*.py),$(folder)))
 # Examples are scripts that import their neighbours.
-EXAMPLES := $(wildcard examples/*)
+EXAMPLES := $(sort $(patsubst %/,%,$(dir $(wildcard examples/*/*.py))))
 empty :=
 TESTS := $(sort $(patsubst %/,%,$(dir $(wildcard tests/*/*.py))))
 MYPY := $(BIN)/mypy --strict --explicit-package-bases --no-error-summary
@@ -35,9 +35,14 @@ lint: setup ## check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Each folder of tests has modules of its own, of which several have the same name, so each is checked by itself.
+# Each example and each folder of tests has modules of its own, of which several have the same name, so each is checked
+# by itself.
 types: setup ## check types
-	MYPYPATH=$(SCRIPT_PATH) $(MYPY) $(filter-out tests,$(CODE))
+	MYPYPATH=$(SCRIPT_PATH) $(MYPY) $(filter-out tests examples,$(CODE))
+	@for folder in $(EXAMPLES); do \
+	  echo "mypy $$folder" >&2; \
+	  MYPYPATH=$(CURDIR):$$folder $(MYPY) $$folder || exit 1; \
+	done
 	MYPYPATH=$(SCRIPT_PATH) $(MYPY) tests/*.py
 	@for folder in $(TESTS); do \
 	  echo "mypy $$folder" >&2; \

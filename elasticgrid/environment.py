@@ -7,6 +7,12 @@ from typing import Final
 #: Bus address and the file with its credential.
 NATS_URL: Final = "ELASTICGRID_NATS_URL"
 CREDENTIALS: Final = "ELASTICGRID_CREDENTIALS"
+#: The certificates, as PEM, that the bus's own is checked with.
+NATS_CA: Final = "ELASTICGRID_NATS_CA"
+#: For launchers: the file with the secret that all credentials are made from.
+BUS_AUTHORITY: Final = "ELASTICGRID_BUS_AUTHORITY"
+#: For launchers: for how many seconds the credential of a launch is valid.
+CREDENTIAL_LIFE_S: Final = "ELASTICGRID_CREDENTIAL_LIFE_S"
 
 #: For launchers: what the nodes they start reach the bus by, where that is not what the launcher itself uses.
 NODE_NATS_URL: Final = "ELASTICGRID_NODE_NATS_URL"
@@ -17,6 +23,8 @@ TENANT: Final = "ELASTICGRID_TENANT"
 JOB: Final = "ELASTICGRID_JOB"
 PROVIDER: Final = "ELASTICGRID_PROVIDER"
 ATTEMPT: Final = "ELASTICGRID_ATTEMPT"
+#: 1 where the launcher started the agent, so that the log must know its launch for as long as it runs.
+LAUNCHED: Final = "ELASTICGRID_LAUNCHED"
 #: Set by the agent: `<attempt>-<index of the node in its launch>`.
 NODE: Final = "ELASTICGRID_NODE"
 
@@ -26,7 +34,8 @@ NODE_DIR: Final = "ELASTICGRID_NODE_DIR"
 SHARED_DIR: Final = "ELASTICGRID_SHARED_DIR"
 #: For setup commands and workers: the folder of the machine with the job's caches, one folder for each key.
 CACHE_DIR: Final = "ELASTICGRID_CACHE_DIR"
-#: For agents: how long without the bus until the node ends itself; empty or absent means never.
+#: For agents, and for the launchers that start them: how long without the bus until the node ends itself; empty or
+#: absent means never.
 ORPHAN_TIMEOUT_S: Final = "ELASTICGRID_ORPHAN_TIMEOUT_S"
 #: For agents: where notices that the node will be taken away come from, a list of aws, gcp, azure, file:PATH, signal
 #: and auto; how long before the end a SIGTERM comes where it is one; other addresses of the metadata services.

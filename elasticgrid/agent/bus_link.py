@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Final
@@ -12,8 +13,10 @@ import structlog
 from nats.aio.client import Client
 
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
+from elasticgrid.bus.credentials import read_credentials
 from elasticgrid.clock import Clock
-from elasticgrid.core.errors import BusError, BusUnavailable, ElasticGridError, InvalidInput
+from elasticgrid.core.errors import BusError, BusUnavailable, CredentialRefused, ElasticGridError, InvalidInput
+from elasticgrid.log.asked import AskedLog
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.port import EventLog
 
@@ -43,6 +46,7 @@ class BusLink:
         self._event_log: EventLog | None = None
         self._ready = asyncio.Event()
         self._away_since: float | None = monotonic()
+        self._refused_since: float | None = None
 
     @property
     def connected(self) -> bool:
@@ -53,6 +57,11 @@ class BusLink:
     def away_s(self) -> float:
         """How long the bus has been away, in seconds; 0 while it is there."""
         return 0.0 if self._away_since is None else monotonic() - self._away_since
+
+    @property
+    def refused_s(self) -> float:
+        """How long the bus has been there and not let this node in although its credential has not expired."""
+        return 0.0 if self._refused_since is None else monotonic() - self._refused_since
 
     async def current(self) -> EventLog:
         """The log, as soon as there is a connection."""
@@ -73,12 +82,14 @@ class BusLink:
             try:
                 client = await self._connect(ended)
             except away as error:
+                self._note_refusal(error)
                 _log.warning("the bus is not there; trying on", bus=self._address.url, error=str(error))
                 await self._clock.sleep(RETRY_PAUSE_S)
                 continue
             try:
                 await self._on_connect(client)
-                self._client, self._event_log = client, JetStreamLog(client)
+                self._client, self._event_log = client, self._log_over(client)
+                self._refused_since = None
                 self._away_since = None
                 away = (BusError, InvalidInput)
                 self._ready.set()
@@ -90,6 +101,21 @@ class BusLink:
                 self._client = self._event_log = None
                 await disconnect(client)
             await self._clock.sleep(RETRY_PAUSE_S)
+
+    def _note_refusal(self, error: ElasticGridError) -> None:
+        expired = False
+        if isinstance(error, CredentialRefused) and self._address.credentials:
+            with contextlib.suppress(InvalidInput):
+                ends_s = read_credentials(self._address.credentials).expires_s
+                expired = bool(ends_s) and ends_s * 1000 <= self._clock.now_ms()
+        if not isinstance(error, CredentialRefused) or expired:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = monotonic()
+
+    def _log_over(self, client: Client) -> EventLog:
+        asks = bool(self._address.credentials) and read_credentials(self._address.credentials).asks
+        return AskedLog(client) if asks else JetStreamLog(client)
 
     async def _connect(self, ended: asyncio.Event) -> Client:
         async def on_disconnect() -> None:

@@ -34,6 +34,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bus: where the bus is and with what credential.
+        launched: whether the launcher started it, so that the log must know its launch; not so one that a person did.
         attempt, index: the launch this node belongs to and its place in it; together they name the node.
         nproc_per_node: workers a node is launched for; a world may say another number.
         node_dir: this node's own folder: socket and logs.
@@ -45,6 +46,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         stuck_after_s: without a step for less than this no worker is stuck; 0 never calls one so.
         stuck_at_start_s: the same before the first step of a round.
         output: how the workers' output is kept.
+        role: what the workers are called in their own environment.
     """
 
     bus: BusAddress
@@ -63,6 +65,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     stuck_after_s: float = STUCK_AFTER_S
     stuck_at_start_s: float = STUCK_AT_START_S
     output: OutputSettings = OutputSettings()
+    role: str = "default"
+    launched: bool = False
 
     @property
     def node(self) -> str:
@@ -104,6 +108,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
             notices=NoticeSettings.from_environment(environ),
             stuck_after_s=_seconds_or_never(environ, environment.STUCK_AFTER_S, STUCK_AFTER_S),
             stuck_at_start_s=_seconds_or_never(environ, environment.STUCK_AT_START_S, STUCK_AT_START_S),
+            launched=environ.get(environment.LAUNCHED, "") == "1",
             output=OutputSettings(
                 max_bytes=_whole(environ, environment.LOG_BYTES, default=OutputSettings().max_bytes, least=0),
                 files=_whole(environ, environment.LOG_FILES, default=OutputSettings().files, least=0),
@@ -120,7 +125,7 @@ def default_host(bus_url: str) -> str:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)  # a datagram socket only looks the route up; nothing is sent
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, UnicodeError):
         return "127.0.0.1"
 
 

@@ -27,6 +27,18 @@ def watch(lines: Iterable[bytes]) -> None:
             os.killpg(group, signal.SIGKILL)
 
 
+#: The pipes to guards of this process. A copy of one in a forked child would keep its guard from ever seeing the end.
+_pipes: set[int] = set()
+
+
+def close_in_fork() -> None:
+    """For a child that was forked and goes on running Python: let go of what guards watch."""
+    for descriptor in _pipes:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _pipes.clear()
+
+
 class Guard:
     """The agent's side of its guard process."""
 
@@ -40,6 +52,8 @@ class Guard:
             bufsize=0,
             start_new_session=True,
         )
+        if self._process.stdin is not None:
+            _pipes.add(self._process.stdin.fileno())
 
     def add(self, group: int) -> None:
         """Kill this process group when the agent dies."""
@@ -52,6 +66,7 @@ class Guard:
     def close(self) -> None:
         """End the guard; it kills what is still listed."""
         if self._process.stdin is not None:
+            _pipes.discard(self._process.stdin.fileno())
             self._process.stdin.close()
         try:
             self._process.wait(timeout=5)

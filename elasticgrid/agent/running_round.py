@@ -24,7 +24,7 @@ from elasticgrid.agent.stuck import Stall, StuckWatch
 from elasticgrid.agent.worker_environment import checkpoint_dir, macro_values, rendezvous_dir, worker_environment
 from elasticgrid.agent.worker_files import WorkerError, WorkerFiles, read_error
 from elasticgrid.agent.worker_output import WorkerOutput
-from elasticgrid.agent.workers import TERMINATE_PATIENCE_S, ExitedWorker, WorkerGroup
+from elasticgrid.agent.workers import TERMINATE_PATIENCE_S, ExitedWorker, StartProcess, WorkerGroup, start_command
 from elasticgrid.core.events import WorldDecided
 from elasticgrid.core.failures import EXIT_TEMPORARY_FAILURE
 from elasticgrid.publish.channel import Checkpointed, Ended, Expires, StopAt, Where
@@ -57,6 +57,7 @@ class RunningRound:
         on_exit: called with the end of each worker that is gone, after all it had said was heard.
         on_stuck: called when workers live but do not get on.
         on_stop_told: called with the step when the workers were told to stop.
+        start_process: how a worker's process is started.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class RunningRound:
         on_exit: Callable[[WorkerEnd], None],
         on_stuck: Callable[[Stall, str], None],
         on_stop_told: Callable[[int], None],
+        start_process: StartProcess = start_command,
     ) -> None:
         self.number = world.round
         self._config = config
@@ -79,7 +81,7 @@ class RunningRound:
         self._on_exit = on_exit
         self._on_stuck = on_stuck
         self._on_stop_told = on_stop_told
-        self._workers = WorkerGroup(on_exit=self._exited, guard=guard)
+        self._workers = WorkerGroup(on_exit=self._exited, guard=guard, start_process=start_process)
         first = group_rank * world.nproc_per_node
         self._ranks = range(first, first + world.nproc_per_node)
         resume_step = world.resume.step if world.resume is not None else 0
@@ -122,7 +124,8 @@ class RunningRound:
                 cwd=self._config.workdir,
                 log_path=files.log,
             )
-            self._output.add(rank, files.log)
+            shown = self._config.output.tee_local_ranks
+            self._output.add(rank, files.log, repeat=shown is None or local_rank in shown)
         loop = asyncio.get_running_loop()
         self._watching = [loop.create_task(self._keep_output()), loop.create_task(self._watch_for_stuck())]
         _log.info("round began", round=self.number, ranks=list(self._ranks), world_size=self._world.world_size)

@@ -21,17 +21,19 @@ import structlog
 from elasticgrid.agent import inputs
 from elasticgrid.agent.bus_link import BusLink
 from elasticgrid.agent.config import AgentConfig, free_port
+from elasticgrid.agent.credential_renewal import keep_renewed
 from elasticgrid.agent.guard import Guard
 from elasticgrid.agent.heartbeat import heartbeat
 from elasticgrid.agent.hook_server import HookMessage, HookServer
 from elasticgrid.agent.notices.notice import Notice
 from elasticgrid.agent.notices.watch import NoticeWatch
+from elasticgrid.agent.own_launch import launch_over, unwanted
 from elasticgrid.agent.reporter import Reporter
 from elasticgrid.agent.running_round import RunningRound, WorkerEnd
 from elasticgrid.agent.stop_talk import StopTalk
 from elasticgrid.agent.stuck import Stall
-from elasticgrid.agent.workers import TERMINATE_PATIENCE_S
-from elasticgrid.bus.connect import read_credentials
+from elasticgrid.agent.workers import TERMINATE_PATIENCE_S, StartProcess, start_command
+from elasticgrid.bus.credentials import read_credentials
 from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.clock import Clock, SystemClock
 from elasticgrid.core import agent_plan
@@ -59,6 +61,8 @@ FLUSH_S: Final = 60.0
 #: The same for one that ends because of a signal or a lost bus.
 HASTY_FLUSH_S: Final = 3.0
 FOLLOW_PAUSE_S: Final = 1.0
+#: How long the bus may refuse the node's credential, while it is being renewed or the bus is set up, to be believed.
+REFUSED_S: Final = 60.0
 #: Of the time until the node is taken away, what ending the workers and saying so may need: at most a quarter.
 DEADLINE_SLACK_S: Final = 8.0
 
@@ -82,14 +86,25 @@ async def run_agent(config: AgentConfig, *, command: Sequence[str]) -> int:
 class Agent:
     """One node's agent.
 
+    Args:
+        start_process: how a worker's process is started.
+
     Attributes:
         ignored: inputs and messages that meant nothing, by what they were.
     """
 
-    def __init__(self, config: AgentConfig, command: Sequence[str], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        command: Sequence[str],
+        *,
+        clock: Clock | None = None,
+        start_process: StartProcess = start_command,
+    ) -> None:
         self.ignored: dict[str, int] = {}
         self._config = config
         self._command = tuple(command)
+        self._start_process = start_process
         self._clock = clock if clock is not None else SystemClock()
         self._node = config.node
         self._state = agent_plan.initial(self._node, free_port(config.host))
@@ -119,6 +134,21 @@ class Agent:
         self._hasty = asyncio.Event()
         self._failure: BaseException | None = None
 
+    @property
+    def departure(self) -> str:
+        """Why it ends or has ended, in one word; empty while nothing makes it."""
+        return self._state.departure.reason if self._state.departure is not None else ""
+
+    @property
+    def bus_away_s(self) -> float:
+        """How long the bus has been away, in seconds; 0 while it is there."""
+        return self._link.away_s
+
+    def end(self, reason: str, exit_code: int) -> None:
+        """Make it end for a reason outside the log: its workers are terminated and it leaves."""
+        self._hasty.set()
+        self._put(plan.EndRequested(reason=reason, exit_code=exit_code))
+
     async def run(self) -> int:
         """Run until there is nothing more to do; no worker is left then."""
         loop = asyncio.get_running_loop()
@@ -138,6 +168,8 @@ class Agent:
                 self._watch_bus(),
                 self._check_checkpoints(),
                 self._watch.run(),
+                keep_renewed(self._config.bus.credentials, self._link, self._clock),
+                *((self._end_when_refused(),) if self._config.launched else ()),
             ):
                 self._spawn(work)
             await self._work()
@@ -212,6 +244,7 @@ class Agent:
             on_exit=on_exit,
             on_stuck=on_stuck,
             on_stop_told=self._talk.on_told(number),
+            start_process=self._start_process,
         )
         self._round.start(self._command)
 
@@ -311,6 +344,10 @@ class Agent:
             self._put(item)
 
     async def _join_and_follow(self) -> None:
+        if self._config.launched and (reason := await unwanted(self._link, self._config, self._clock)):
+            _log.error("this node is not wanted", node=self._node, reason=reason)
+            self._put(plan.Unwanted(reason=reason, exit_code=1))
+            return
         joined = NodeJoined(
             node=self._node,
             attempt=self._config.attempt,
@@ -320,6 +357,8 @@ class Agent:
             pid=os.getpid(),
         )
         self._put(plan.Joined(sequence=await self._report(joined, plan.Cause())))
+        if self._config.launched:
+            self._spawn(self._end_with_launch())
         scope = Scope(tenant=self._config.tenant, job=self._config.job, writer="decision")
         after = 0
         while True:
@@ -332,6 +371,19 @@ class Agent:
             except (ElasticGridError, nats.errors.Error, OSError) as error:
                 _log.warning("the log cannot be followed; trying again", error=str(error))
             await self._clock.sleep(FOLLOW_PAUSE_S)
+
+    async def _end_with_launch(self) -> None:
+        reason = await launch_over(self._link, self._config, self._clock)
+        _log.warning("this node is no longer wanted", node=self._node, reason=reason)
+        self._put(plan.Unwanted(reason="launch_over", exit_code=0))
+
+    async def _end_when_refused(self) -> None:
+        """A credential that is refused before its time was revoked: the launch is over, and the log out of reach."""
+        while self._link.refused_s < REFUSED_S:
+            await self._clock.sleep(1.0)
+        _log.error("the bus does not let this node in any more; the node ends itself", node=self._node)
+        self._hasty.set()
+        self._put(plan.Unwanted(reason="refused", exit_code=1))
 
     def _read(self, recorded: Recorded) -> None:
         event = recorded.event

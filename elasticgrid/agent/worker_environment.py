@@ -6,11 +6,17 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from elasticgrid import environment
 from elasticgrid.agent.config import AgentConfig
 from elasticgrid.agent.worker_files import WorkerFiles
+from elasticgrid.bus.credentials import read_credentials
+from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import WorldDecided
+
+#: iroh-tinker's own variable.
+RENDEZVOUS_SECRET: Final = "IROH_TINKER_RENDEZVOUS_SECRET"  # noqa: S105 - the variable's name
 
 
 def checkpoint_dir(shared_dir: Path) -> Path:
@@ -57,7 +63,7 @@ def worker_environment(
         "LOCAL_WORLD_SIZE": str(world.nproc_per_node),
         "GROUP_RANK": str(group_rank),
         "GROUP_WORLD_SIZE": str(len(world.members)),
-        "ROLE_NAME": "default",
+        "ROLE_NAME": config.role,
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world.world_size),
         "MASTER_ADDR": world.master_addr,
@@ -83,7 +89,20 @@ def worker_environment(
         environment.AGENT_SOCKET: str(config.socket_path),
         environment.NATS_URL: config.bus.url,
         environment.CREDENTIALS: config.bus.credentials,
+        environment.NATS_CA: config.bus.ca,
+        **_rendezvous_secret(config),
     }
+
+
+def _rendezvous_secret(config: AgentConfig) -> dict[str, str]:
+    """What workers sign their tickets with: they must be of the tenant's to be taken for each other."""
+    if not config.bus.credentials:
+        return {}
+    try:
+        secret = read_credentials(config.bus.credentials).rendezvous_secret
+    except InvalidInput:
+        return {}
+    return {RENDEZVOUS_SECRET: secret} if secret else {}
 
 
 def _path(path: str) -> str:

@@ -73,5 +73,7 @@ def _message(said: Any) -> str:
     extra = inner.get("extraInfo")
     trace = extra.get("py_callstack") if isinstance(extra, dict) else None
     text = inner.get("message", "")
+    if isinstance(trace, str) and isinstance(text, str) and trace.rstrip().endswith(text.strip()):
+        text = ""
     # The last line of a trace says what went wrong, so it comes last, as in a worker's output.
     return "\n".join(part.strip() for part in (trace, text) if isinstance(part, str) and part.strip())

@@ -31,11 +31,13 @@ class OutputSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_bytes: of a file before a new one begins; 0 for no limit.
         files: older files that are kept.
         tee: whether the output is repeated on the agent's, each line behind the rank it is of.
+        tee_local_ranks: of which of the node's workers, by their place on the node; None for all.
     """
 
     max_bytes: int = 256 * 1024 * 1024
     files: int = 3
     tee: bool = False
+    tee_local_ranks: frozenset[int] | None = None
 
 
 class WorkerOutput:
@@ -51,16 +53,19 @@ class WorkerOutput:
         self._paths: dict[int, Path] = {}
         self._read: dict[int, int] = {}
         self._rest: dict[int, bytes] = {}
+        self._silent: set[int] = set()
 
-    def add(self, rank: int, path: Path) -> None:
-        """Follow one more file."""
+    def add(self, rank: int, path: Path, *, repeat: bool = True) -> None:
+        """Follow one more file; without `repeat` it is only kept to its size."""
         self._paths[rank] = path
+        if not repeat:
+            self._silent.add(rank)
 
     def turn(self) -> None:
         """Repeat what is new and begin new files where it is time. Does file I/O; never raises for a file."""
         for rank, path in self._paths.items():
             try:
-                if self._settings.tee:
+                if self._repeats(rank):
                     self._repeat(rank, path)
                 if 0 < self._settings.max_bytes < path.stat().st_size:
                     self._rotate(rank, path)
@@ -76,6 +81,9 @@ class WorkerOutput:
             if rest:
                 self._write(_prefixed(rank, rest + b"\n"))
         self._rest.clear()
+
+    def _repeats(self, rank: int) -> bool:
+        return self._settings.tee and rank not in self._silent
 
     def _repeat(self, rank: int, path: Path) -> None:
         with path.open("rb") as file:
@@ -100,7 +108,7 @@ class WorkerOutput:
                 older.replace(path.with_name(f"{path.name}.{number}"))
         if self._settings.files > 0:
             shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-        if self._settings.tee:
+        if self._repeats(rank):
             self._repeat(rank, path)
         os.truncate(path, 0)
         self._read[rank] = 0

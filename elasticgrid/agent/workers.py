@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, Protocol
 
 import msgspec
 import structlog
@@ -50,6 +50,55 @@ class ExitedWorker(msgspec.Struct, frozen=True, kw_only=True):
     fenced: bool = False
 
 
+class WorkerProcess(Protocol):
+    """A process that was started, or is just being started, as the leader of a session of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is its group's too."""
+        ...
+
+    def wait(self) -> int:
+        """Its exit code or minus the signal's number; called when it is known to have ended."""
+        ...
+
+
+class StartProcess(Protocol):
+    """How a worker's process is started: what it runs, and how, is for this to know."""
+
+    def __call__(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: IO[bytes]
+    ) -> WorkerProcess:
+        """Start it with its output going to `output`.
+
+        Raises:
+            OSError, ValueError, subprocess.SubprocessError: it cannot be started.
+        """
+        ...
+
+
+def start_command(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: IO[bytes]) -> WorkerProcess:
+    """Start a command that dies with this process."""
+    agent = os.getpid()
+
+    def die_with_agent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != agent:  # it died before the signal was arranged
+            os._exit(1)
+
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=dict(env),
+        cwd=cwd,
+        start_new_session=True,
+        # The agent forks from the thread of its event loop, which lives as long as the agent.
+        preexec_fn=die_with_agent,
+    )
+
+
 class WorkerGroup:
     """The workers that this node runs for one round.
 
@@ -58,6 +107,7 @@ class WorkerGroup:
         guard: kills the workers should this process be killed.
         signal_group: sends a signal to a process group.
         kill_patience_s: how long after a kill a worker is still waited for.
+        start_process: how a worker's process is started.
     """
 
     def __init__(
@@ -67,13 +117,15 @@ class WorkerGroup:
         guard: Guard,
         signal_group: Callable[[int, int], None] = os.killpg,
         kill_patience_s: float = KILL_PATIENCE_S,
+        start_process: StartProcess = start_command,
     ) -> None:
         self._on_exit = on_exit
         self._guard = guard
         self._signal_group = signal_group
         self._kill_patience_s = kill_patience_s
+        self._start_process = start_process
         self._fenced: set[int] = set()
-        self._running: dict[int, tuple[subprocess.Popen[bytes], int, Path]] = {}
+        self._running: dict[int, tuple[WorkerProcess, int, Path]] = {}
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -84,27 +136,10 @@ class WorkerGroup:
 
     def start(self, rank: int, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log_path: Path) -> None:
         """Start a worker whose output goes to `log_path`; one that cannot be started ends at once with code 127."""
-        agent = os.getpid()
-
-        def die_with_agent() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != agent:  # it died before the signal was arranged
-                os._exit(1)
-
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             with log_path.open("ab") as output:
-                process = subprocess.Popen(
-                    list(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=dict(env),
-                    cwd=cwd,
-                    start_new_session=True,
-                    # The agent forks from the thread of its event loop, which lives as long as the agent.
-                    preexec_fn=die_with_agent,
-                )
+                process = self._start_process(command, env=env, cwd=cwd, output=output)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             _log.error("a worker cannot be started", rank=rank, command=list(command), error=str(error))
             said = f"{command[0] if command else ''}: {error}"
@@ -160,8 +195,14 @@ class WorkerGroup:
 
     def _signal(self, number: signal.Signals) -> None:
         for process, _, _ in self._running.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            try:
                 self._signal_group(process.pid, number)
+            except ProcessLookupError:
+                # It is so young that it has no session of its own yet.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, number)
+            except PermissionError:
+                continue
 
     def _reap(self, rank: int) -> None:
         process, descriptor, log_path = self._running.pop(rank)

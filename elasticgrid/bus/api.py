@@ -146,6 +146,7 @@ class StreamConfig(msgspec.Struct, frozen=True):
     allow_atomic: bool = False
     num_replicas: int = 1
     persist_mode: str = "default"
+    republish: dict[str, str | bool] | None = None
 
 
 class StreamInfo(ApiReply, frozen=True, kw_only=True):

@@ -8,18 +8,21 @@ import ctypes
 import fcntl
 import importlib.metadata
 import os
-import secrets
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 import structlog
 
-from elasticgrid.bus.connect import BusAddress, Credentials, read_credentials
-from elasticgrid.bus.server_config import INBOX_PREFIXES, ROLES, ClusterMember, Role, render
+from elasticgrid.bus.accounts import Role
+from elasticgrid.bus.authority import AUTHORITY_FILE, Authority, keep_authority
+from elasticgrid.bus.connect import BusAddress
+from elasticgrid.bus.credentials import Credentials, write_credentials, write_private
+from elasticgrid.bus.server_config import LOOPBACK, ClusterMember, Listening, WebSocket, render
 from elasticgrid.core.errors import ServerStartFailed
 
 _log = structlog.get_logger("elasticgrid.bus.embedded")
@@ -35,6 +38,7 @@ FIRST_PAUSE_S: Final = 0.05
 LAST_PAUSE_S: Final = 5.0
 YOUNG_S: Final = 10.0
 _POLL_S: Final = 0.005
+_ANY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")  # noqa: S104 - told apart here, bound only where it was asked for
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,7 +76,7 @@ def find_nats_server(given: str | None = None) -> Path:
 
 
 class EmbeddedServer:
-    """A nats-server of our own on the loopback address, with its files in `<data_dir>/bus`.
+    """A nats-server of our own, on the loopback address if not told otherwise, with its files in `<data_dir>/bus`.
 
     As an async context manager it is running inside the block. When it dies it is started again on the same port; when
     this process dies, even by SIGKILL, the server ends too. The server belongs to the thread that started it: start it
@@ -85,15 +89,31 @@ class EmbeddedServer:
         data_dir: everything is kept below it.
         nats_server: path of another binary than the installed one.
         cluster: makes it one server of a cluster.
+        listening: on which address, and with which certificate; on the loopback address in the clear when absent.
+        environ: the server's variables; this process's own when absent.
+        port: where it listens; None for one of its own choice, kept over restarts.
+        shared: instead of all accounts and roles, a user with a password for everybody, or `open` for no credential.
     """
 
     def __init__(
-        self, data_dir: str | Path, *, nats_server: str | None = None, cluster: ClusterMember | None = None
+        self,
+        data_dir: str | Path,
+        *,
+        nats_server: str | None = None,
+        cluster: ClusterMember | None = None,
+        listening: Listening = Listening(),
+        environ: Mapping[str, str] | None = None,
+        port: int | None = None,
+        shared: Credentials | Literal["open"] | None = None,
     ) -> None:
         self.folder: Final = Path(data_dir).absolute() / "bus"
         self.restarts = 0
         self._given = nats_server
         self._cluster = cluster
+        self._at = listening
+        self._environ = environ
+        self._wanted_port = port
+        self._shared = shared
         self._port = 0
         self._lock_fd = -1
         self._process: asyncio.subprocess.Process | None = None
@@ -101,14 +121,49 @@ class EmbeddedServer:
         self._running = asyncio.Event()
 
     @property
-    def address(self) -> BusAddress:
-        """For decider, launcher and gateway: may do everything but destroy streams."""
-        return self._address("service")
+    def authority(self) -> Authority:
+        """What credentials are made with; its secret is made at the first start and kept.
+
+        Raises:
+            InvalidInput: the file with the secret is damaged, or others can read it.
+        """
+        return keep_authority(self.authority_file)
 
     @property
-    def node_address(self) -> BusAddress:
-        """For agents and workers: may publish samples, heartbeats and node facts, and read the event log."""
-        return self._address("node")
+    def authority_file(self) -> Path:
+        """Where its secret is."""
+        return Path(self._cluster.authority) if self._cluster is not None else self.folder / AUTHORITY_FILE
+
+    @property
+    def address(self) -> BusAddress:
+        """For who runs all services at once: may do everything but destroy streams."""
+        return self.service_address("service")
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        scheme = "nats" if self._at.tls is None else "tls"
+        host = LOOPBACK if self._at.host in _ANY_ADDRESS else self._at.host
+        return f"{scheme}://{host}:{self._port}"
+
+    @property
+    def ca(self) -> str:
+        """What the server's certificate is checked with; empty for what the machine trusts."""
+        return self._at.tls.ca if self._at.tls is not None else ""
+
+    @property
+    def websocket(self) -> WebSocket | None:
+        """The listener for browsers, if there is one."""
+        return self._at.websocket
+
+    def service_address(self, role: Role) -> BusAddress:
+        """For a service: its credential is written anew."""
+        if self._shared == "open":
+            return BusAddress(self.url, ca=self.ca)
+        path = self.folder / f"{role}.json"
+        made = self.authority.service(role, int(time.time())) if self._shared is None else self._shared
+        write_credentials(path, made)
+        return BusAddress(self.url, str(path), self.ca)
 
     @property
     def pid(self) -> int:
@@ -144,16 +199,16 @@ class EmbeddedServer:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.folder.chmod(0o700)
             await self._take_lock()
-            passwords = {role: self._password(role) for role in ROLES}
+            authority = self.authority
             self._port = self._kept_port()
-            await self._spawn(binary, passwords)
+            await self._spawn(binary, authority)
         except OSError as error:
             self._release()
             raise ServerStartFailed(f"cannot use this folder: {error.strerror}", where=str(self.folder)) from error
         except BaseException:
             self._release()
             raise
-        self._keeper = asyncio.create_task(self._keep(binary, passwords), name="nats-server keeper")
+        self._keeper = asyncio.create_task(self._keep(binary, authority), name="nats-server keeper")
 
     async def stop(self) -> None:
         """End the server cleanly; quick, and harmless when it is not running."""
@@ -187,23 +242,9 @@ class EmbeddedServer:
         except TimeoutError as error:
             raise self._failed(f"the server is not up after {timeout_s:g} s") from error
 
-    def _address(self, role: Role) -> BusAddress:
-        return BusAddress(url=f"nats://127.0.0.1:{self._port}", credentials=str(self._credential_path(role)))
-
-    def _credential_path(self, role: Role) -> Path:
-        return self.folder / f"{role}.json"
-
-    def _password(self, role: Role) -> str:
-        """The role's password, kept over restarts: agents that outlive us enter with it again."""
-        path = self._credential_path(role)
-        if self._cluster is None and path.exists():
-            return read_credentials(path).password
-        password = self._cluster.passwords[role] if self._cluster else secrets.token_urlsafe(32)
-        credentials = Credentials(user=role, password=password, inbox_prefix=INBOX_PREFIXES[role])
-        _write_private(path, msgspec.json.encode(credentials))
-        return password
-
     def _kept_port(self) -> int:
+        if self._wanted_port is not None:
+            return self._wanted_port
         with contextlib.suppress(OSError, ValueError):
             return int((self.folder / "port").read_text())
         return -1
@@ -231,10 +272,17 @@ class EmbeddedServer:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    async def _spawn(self, binary: Path, passwords: dict[Role, str]) -> None:
+    async def _spawn(self, binary: Path, authority: Authority) -> None:
         config = self.folder / "nats-server.conf"
-        text = render(folder=self.folder, port=self._port, passwords=passwords, cluster=self._cluster)
-        _write_private(config, text.encode())
+        text = render(
+            folder=self.folder,
+            port=self._port,
+            trusted=authority if self._shared is None else self._shared,
+            now_s=int(time.time()),
+            listening=self._at,
+            cluster=self._cluster,
+        )
+        write_private(config, text.encode())
         for stale in self.folder.glob("*.ports"):
             stale.unlink(missing_ok=True)
         # In a session of its own: Ctrl-C in a terminal ends us first, and we end it when the services have written out.
@@ -245,9 +293,10 @@ class EmbeddedServer:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            env=self._environ,
             start_new_session=True,
             pass_fds=(self._lock_fd,),
-            preexec_fn=_end_with(os.getpid()),
+            preexec_fn=end_with(os.getpid()),
         )
         self._process = process
         try:
@@ -256,7 +305,7 @@ class EmbeddedServer:
             await self._end(process)
             self._process = None
             raise
-        _write_private(self.folder / "port", str(self._port).encode())
+        write_private(self.folder / "port", str(self._port).encode())
         self._running.set()
 
     async def _listening(self, process: asyncio.subprocess.Process) -> int:
@@ -274,7 +323,7 @@ class EmbeddedServer:
             await asyncio.sleep(_POLL_S)
         raise self._failed(f"the server did not listen within {START_TIMEOUT_S:g} s")
 
-    async def _keep(self, binary: Path, passwords: dict[Role, str]) -> None:
+    async def _keep(self, binary: Path, authority: Authority) -> None:
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         while True:
@@ -289,7 +338,7 @@ class EmbeddedServer:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
             try:
-                await self._spawn(binary, passwords)
+                await self._spawn(binary, authority)
             except (ServerStartFailed, OSError) as error:
                 _log.error("nats-server could not be started again", error=str(error), next_try_s=pause_s)
                 continue
@@ -319,21 +368,14 @@ class EmbeddedServer:
         if any("address already in use" in line for line in lines):
             hint = (
                 f"something else listens on port {self._port}; stop it, or delete {self.folder / 'port'} for a new port"
+                if self._wanted_port is None
+                else f"something else listens on port {self._port}; stop it, or choose another port"
             )
         return ServerStartFailed(what, where=str(self.folder), hint=hint, story=lines)
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all; whatever lay there before is replaced."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    draft.replace(path)
-
-
-def _end_with(parent_pid: int) -> Callable[[], None]:
-    """What the child runs before it becomes the server: end when the thread that forked it ends."""
+def end_with(parent_pid: int) -> Callable[[], None]:
+    """What a child runs before it becomes another program: end (SIGTERM) when the thread that forked it ends."""
     signal_number = int(signal.SIGTERM)
 
     def prepare() -> None:

@@ -264,7 +264,7 @@ class Follower:
             return
         stored = await api.message_at(self._client, self._stream, self.last_sequence, timeout_s=_REQUEST_TIMEOUT_S)
         # A missing one has expired since, on a lossy stream; on another the reader sees the hole.
-        if stored is not None and _unix_ns(stored.time) != self._last_time_ns:
+        if stored is not None and unix_ns(stored.time) != self._last_time_ns:
             raise LogDiverged(
                 "another message than the one that was read stands at this sequence",
                 where=f"{self._stream} {self.last_sequence}",
@@ -408,7 +408,7 @@ class _Consumer:
             self.lost = True
 
 
-def _unix_ns(text: str) -> int:
+def unix_ns(text: str) -> int:
     """The server's RFC 3339 time (UTC, up to nine decimals) as Unix nanoseconds."""
     whole, _, decimals = text.removesuffix("Z").partition(".")
     return int(datetime.fromisoformat(f"{whole}+00:00").timestamp()) * _NS_PER_S + int(decimals.ljust(9, "0"))

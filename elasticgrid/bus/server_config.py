@@ -1,55 +1,64 @@
-"""The embedded server's configuration file: roles, what each may do, limits, storage."""
+"""The bus server's configuration file: whom it trusts, limits, storage, listeners."""
 
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from elasticgrid.bus.subjects import (
-    EVENTS_ROOT,
-    EVENTS_STREAM,
-    HEARTBEATS_ROOT,
-    ROUNDS_ROOT,
-    SAMPLES_ROOT,
-)
-
-Role = Literal["service", "node"]
-ROLES: tuple[Role, ...] = ("service", "node")
+from elasticgrid.bus.accounts import DESTRUCTIVE
+from elasticgrid.bus.authority import Authority
+from elasticgrid.bus.credentials import Credentials
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 #: Messages JetStream may hold in memory between receiving and storing them; the default, 10,000, drops bursts.
 MAX_BUFFERED_MSGS = 200_000
 LOG_FILE_BYTES = 16 * 1024 * 1024
+LOOPBACK = "127.0.0.1"
 
-#: Where each role receives its answers, and nowhere else, so that nobody can listen to another role's.
-INBOX_PREFIXES: dict[Role, str] = {"service": "_INBOX_service", "node": "_INBOX_node"}
 
-#: What no role may ask: nothing that destroys a stream or a message in it. A stream can be deleted although it denies
-#: the deletion of its messages, so only this keeps it.
-_DESTRUCTIVE = (
-    "$JS.API.STREAM.DELETE.>",
-    "$JS.API.STREAM.PURGE.>",
-    "$JS.API.STREAM.MSG.DELETE.>",
-    "$JS.API.STREAM.RESTORE.>",
-    "$JS.API.ACCOUNT.PURGE.>",
-    "$JS.API.SERVER.>",
-)
+class ServerTls(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server shows to clients, as paths of PEM files.
 
-#: What agents and workers may publish: samples, their own facts, heartbeats, round agreements, and what reading the
-#: event log takes.
-_NODE_PUBLISH = (
-    f"{SAMPLES_ROOT}.>",
-    f"{EVENTS_ROOT}.*.*.node.>",
-    f"{HEARTBEATS_ROOT}.>",
-    f"{ROUNDS_ROOT}.>",
-    f"$JS.API.STREAM.INFO.{EVENTS_STREAM}",
-    f"$JS.API.STREAM.MSG.GET.{EVENTS_STREAM}",
-    f"$JS.API.CONSUMER.CREATE.{EVENTS_STREAM}.*.{EVENTS_ROOT}.>",
-    f"$JS.API.CONSUMER.MSG.NEXT.{EVENTS_STREAM}.*",
-)
+    Attributes:
+        cert, key: its certificate, with those between it and the CA, and the certificate's key.
+        ca: what its clients check the certificate with; empty when the machines trust it anyway.
+    """
+
+    cert: str
+    key: str
+    ca: str = ""
+
+
+class WebSocket(msgspec.Struct, frozen=True, kw_only=True):
+    """The listener for browsers.
+
+    Attributes:
+        listen: host and port.
+        allowed_origins: pages of which origins may connect, such as `https://grid.example.com`. A program that is no
+            browser says any origin or none: what protects is the credential.
+    """
+
+    listen: tuple[str, int]
+    allowed_origins: tuple[str, ...] = ()
+
+
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server listens, and how.
+
+    Attributes:
+        host: an address of this machine.
+        tls: None for connections in the clear.
+        websocket: None for no such listener.
+    """
+
+    host: str = LOOPBACK
+    tls: ServerTls | None = None
+    websocket: WebSocket | None = None
 
 
 class ClusterMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +70,7 @@ class ClusterMember(msgspec.Struct, frozen=True, kw_only=True):
         port: where this server listens for the others.
         routes: ports of all members.
         route_password: what members show to each other.
-        passwords: by role; the same on every member, so that a client may move between them.
+        authority: path of the secret that all members trust, so that a client may move between them.
     """
 
     cluster: str
@@ -69,20 +78,31 @@ class ClusterMember(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     routes: tuple[int, ...]
     route_password: str
-    passwords: dict[Role, str]
+    authority: str
 
 
 def render(
     *,
     folder: Path,
     port: int,
-    passwords: dict[Role, str],
+    trusted: Authority | Credentials | Literal["open"],
+    now_s: int,
+    listening: Listening = Listening(),
     cluster: ClusterMember | None = None,
 ) -> str:
-    """The configuration text. `port` -1 lets the server choose one; `folder` holds its storage, log and ports file."""
+    """The configuration text of the embedded server.
+
+    Args:
+        folder: holds its storage, accounts, log and ports file.
+        port: -1 lets the server choose one.
+        trusted: whose signatures let in; or the one user that everybody is; or nobody is asked.
+        now_s: Unix seconds.
+        listening: where and how.
+        cluster: makes it one server of a cluster.
+    """
     parts = [
         f"server_name: {_quoted(cluster.server if cluster else 'elasticgrid')}",
-        f'listen: "127.0.0.1:{port}"',
+        f"listen: {_quoted(f'{listening.host}:{port}')}",
         f"ports_file_dir: {_quoted(folder)}",
         f"pid_file: {_quoted(folder / 'nats-server.pid')}",
         f"log_file: {_quoted(folder / 'nats-server.log')}",
@@ -98,39 +118,77 @@ def render(
                 "}",
             ]
         ),
-        _authorization(passwords),
+        trust(trusted, now_s, accounts_dir=str(folder / "accounts"))
+        if isinstance(trusted, Authority)
+        else _one_user(trusted),
     ]
+    if listening.tls is not None:
+        parts.append(_section("tls", _tls(listening.tls)))
+    if listening.websocket is not None:
+        parts.append(_section("websocket", _websocket(listening.websocket, listening.tls)))
     if cluster is not None:
         parts.append(_cluster(cluster))
     return "\n".join(parts) + "\n"
 
 
-def _authorization(passwords: dict[Role, str]) -> str:
-    permissions: dict[Role, object] = {
-        "service": {
-            "publish": {"allow": [">"], "deny": list(_DESTRUCTIVE)},
-            "subscribe": {"allow": [">"]},
-        },
-        "node": {
-            "publish": {"allow": list(_NODE_PUBLISH)},
-            "subscribe": {"allow": [f"{INBOX_PREFIXES['node']}.>", f"{ROUNDS_ROOT}.>"]},
-            # An agent answers another agent's question about a round; each question may be answered once.
-            "allow_responses": True,
-        },
+def trust(authority: Authority, now_s: int, *, accounts_dir: str) -> str:
+    """The part of a server's configuration by which it trusts what the authority signed.
+
+    There is no secret in it. Tenants' accounts are brought to the server while it runs and kept in `accounts_dir`.
+    """
+    preload = {
+        authority.system_account: authority.system_account_token(now_s),
+        authority.grid_account: authority.grid_account_token(now_s),
     }
-    users = [{"user": role, "password": passwords[role], "permissions": permissions[role]} for role in ROLES]
-    return f"authorization: {json.dumps({'users': users}, indent=2)}"
+    resolver = {"type": "full", "dir": accounts_dir, "allow_delete": False, "interval": "2m"}
+    return "\n".join(
+        [
+            f"operator: {authority.operator_token(now_s)}",
+            f"system_account: {authority.system_account}",
+            _section("resolver", resolver),
+            _section("resolver_preload", preload),
+        ]
+    )
+
+
+def _one_user(shared: Credentials | Literal["open"]) -> str:
+    """No accounts: whoever is let in may do all but destroy."""
+    allowed = {"publish": {"allow": [">"], "deny": list(DESTRUCTIVE)}, "subscribe": {"allow": [">"]}}
+    if shared == "open":
+        users = [{"user": "anybody", "password": secrets.token_urlsafe(32), "permissions": allowed}]
+        return f"{_section('authorization', {'users': users})}\nno_auth_user: anybody"
+    users = [{"user": shared.user, "password": shared.password, "permissions": allowed}]
+    return _section("authorization", {"users": users})
+
+
+def _tls(tls: ServerTls) -> dict[str, object]:
+    return {"cert_file": tls.cert, "key_file": tls.key, "timeout": 5}
+
+
+def _websocket(websocket: WebSocket, tls: ServerTls | None) -> dict[str, object]:
+    host, port = websocket.listen
+    section: dict[str, object] = {"listen": f"{host}:{port}"}
+    section |= {"no_tls": True} if tls is None else {"tls": _tls(tls)}
+    if websocket.allowed_origins:
+        section["allowed_origins"] = list(websocket.allowed_origins)
+    return section
 
 
 def _cluster(member: ClusterMember) -> str:
     routes = [f"nats-route://route:{member.route_password}@127.0.0.1:{port}" for port in member.routes]
-    body = {
-        "name": member.cluster,
-        "listen": f"127.0.0.1:{member.port}",
-        "authorization": {"user": "route", "password": member.route_password, "timeout": 5},
-        "routes": routes,
-    }
-    return f"cluster: {json.dumps(body, indent=2)}"
+    return _section(
+        "cluster",
+        {
+            "name": member.cluster,
+            "listen": f"127.0.0.1:{member.port}",
+            "authorization": {"user": "route", "password": member.route_password, "timeout": 5},
+            "routes": routes,
+        },
+    )
+
+
+def _section(name: str, body: Mapping[str, object]) -> str:
+    return f"{name}: {json.dumps(body, indent=2)}"
 
 
 def _quoted(value: object) -> str:

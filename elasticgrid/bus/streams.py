@@ -12,8 +12,8 @@ import stamina
 from nats.aio.client import Client
 
 from elasticgrid.bus import api
-from elasticgrid.bus.subjects import EVENTS_ROOT, EVENTS_STREAM, SAMPLES_ROOT, SAMPLES_STREAM
-from elasticgrid.core.errors import BusError, BusUnavailable
+from elasticgrid.bus.subjects import EVENTS_ROOT, EVENTS_STREAM, LIVE_ROOT, SAMPLES_ROOT, SAMPLES_STREAM
+from elasticgrid.core.errors import BusError, BusUnavailable, NotAllowed
 
 _NS_PER_S = 1_000_000_000
 
@@ -21,6 +21,7 @@ _NS_PER_S = 1_000_000_000
 DUPLICATE_WINDOW_S = 120
 SAMPLES_MAX_AGE_S = 7 * 86_400
 SAMPLES_MAX_BYTES = 1024**3
+_MAKERS = "the launcher makes it, or `elasticgrid up`"
 #: How long `ensure_streams` waits for JetStream to have a leader.
 PATIENCE_S = 15.0
 
@@ -43,6 +44,7 @@ def events_config(replicas: int = 1) -> dict[str, Any]:
         "allow_atomic": True,
         "deny_delete": True,
         "deny_purge": True,
+        "republish": {"src": f"{EVENTS_ROOT}.>", "dest": f"{LIVE_ROOT}.>"},
     }
 
 
@@ -92,7 +94,10 @@ async def _ensure(client: Client, config: dict[str, Any]) -> None:
     except api.ApiError as error:
         if error.err_code != api.STREAM_NOT_FOUND:
             raise
-        made = await _apply(client, "CREATE", config)
+        try:
+            made = await _apply(client, "CREATE", config)
+        except NotAllowed as refusal:
+            raise BusUnavailable("the stream is not there yet", where=name, hint=_MAKERS) from refusal
     else:
         found = existing.config
         if found is None or found.subjects != config["subjects"] or found.storage != "file":
@@ -109,7 +114,13 @@ async def _ensure(client: Client, config: dict[str, Any]) -> None:
             kept["persist_mode"] = found.persist_mode
         # Somebody who set up a cluster with more replicas did not want them taken away by a service that starts.
         kept["num_replicas"] = max(config["num_replicas"], found.num_replicas)
-        made = await _apply(client, "UPDATE", kept)
+        try:
+            made = await _apply(client, "UPDATE", kept)
+        except NotAllowed as refusal:
+            # It is another service's to change. What all need must be so already.
+            if "republish" in config and not found.republish:
+                raise BusUnavailable("the stream is an older version's", where=name, hint=_MAKERS) from refusal
+            made = existing
     if config.get("allow_atomic") and not (made.config and made.config.allow_atomic):
         raise BusError(
             "the server does not know atomic batches", where=name, hint="elasticgrid needs nats-server 2.12 or later"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -22,6 +23,9 @@ from elasticgrid.core.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
+    Outdated,
+    QuotaExceeded,
+    RateLimited,
 )
 from elasticgrid.core.names import is_name
 from elasticgrid.projections.results import EventView
@@ -29,6 +33,8 @@ from elasticgrid.runtime.gateway_file import GATEWAY_FILE, GatewayFile
 
 _T = TypeVar("_T")
 
+#: Names the certificates that the gateway's is checked with.
+HTTP_CA: Final = "ELASTICGRID_HTTP_CA"
 REQUEST_TIMEOUT_S: Final = 30.0
 #: The server says something at least this often on a stream; longer silence means that it is gone.
 STREAM_TIMEOUT_S: Final = 45.0
@@ -52,12 +58,29 @@ class _Problem(msgspec.Struct):
     more: tuple[str, ...] = ()
 
 
+class _WhoAmI(msgspec.Struct):
+    """What is read of who asks."""
+
+    tenant: str = ""
+
+
 class StreamBroken(BusUnavailable):
     """A stream ended before its end; it can be taken up again."""
 
 
 _BY_CODE: Final[dict[str, type[ElasticGridError]]] = {
-    error.code: error for error in (BusUnavailable, CannotPlace, Conflict, InvalidInput, NotAllowed, NotFound)
+    error.code: error
+    for error in (
+        BusUnavailable,
+        CannotPlace,
+        Conflict,
+        InvalidInput,
+        NotAllowed,
+        NotFound,
+        Outdated,
+        QuotaExceeded,
+        RateLimited,
+    )
 }
 _BY_STATUS: Final[dict[int, type[ElasticGridError]]] = {
     400: InvalidInput,
@@ -65,8 +88,10 @@ _BY_STATUS: Final[dict[int, type[ElasticGridError]]] = {
     403: NotAllowed,
     404: NotFound,
     409: Conflict,
+    412: Outdated,
     413: InvalidInput,
     422: InvalidInput,
+    429: RateLimited,
     503: BusUnavailable,
 }
 
@@ -89,6 +114,20 @@ def provider_path(provider: str, *rest: str) -> str:
     return "/".join(("/v1/providers", provider, *rest))
 
 
+def key_path(prefix: str, *rest: str) -> str:
+    """The path of a key. Raises as `job_path`."""
+    if not is_name(prefix):
+        raise NotFound("there is no such key", where=prefix[:12], hint="elasticgrid keys list shows their prefixes")
+    return "/".join(("/v1/keys", prefix, *rest))
+
+
+def quota_path(tenant: str) -> str:
+    """The path of a tenant's quota. Raises as `job_path`."""
+    if not is_name(tenant):
+        raise NotFound(f"there is no tenant {tenant[:80]!r}", hint="elasticgrid tenants list shows their names")
+    return f"/v1/quotas/{tenant}"
+
+
 class Gateway:
     """A connection to the gateway, closed at the end of the block that `gateway` makes."""
 
@@ -105,6 +144,10 @@ class Gateway:
         """Send `body` as JSON to `path`."""
         content = msgspec.json.encode(body) if body is not None else b""
         return self._answer(self._send("POST", path, parameters, content=content, headers=headers), kind)
+
+    def put(self, path: str, kind: type[_T], body: Any) -> _T:
+        """Let what is at `path` be `body`."""
+        return self._answer(self._send("PUT", path, {}, content=msgspec.json.encode(body)), kind)
 
     def delete(self, path: str, kind: type[_T], **parameters: Any) -> _T:
         """Ask that what is at `path` ends."""
@@ -227,6 +270,9 @@ def _given(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unreachable(http: httpx.Client, error: Exception) -> BusUnavailable:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        hint = f"name the CA that signed it with {HTTP_CA}"
+        return BusUnavailable(f"the gateway's certificate is not trusted: {error}", where=str(http.base_url), hint=hint)
     return BusUnavailable(
         f"the gateway does not answer: {error}", where=str(http.base_url), hint="start one with: elasticgrid up"
     )
@@ -262,11 +308,43 @@ def gateway(
         raise InvalidInput("the key would have to be typed", where="--key-file")
     headers = {"X-API-Key": read_key(key_file)}
     try:
-        http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s, trust_env=False)
+        http = httpx.Client(
+            base_url=url, headers=headers, timeout=timeout_s, trust_env=False, verify=trusted(settings, url)
+        )
     except (httpx.InvalidURL, ValueError) as error:
         raise InvalidInput(f"this is no gateway's address: {error}", where=url, hint="http://HOST:PORT") from error
     with http:
         yield Gateway(http)
+
+
+def trusted(settings: Settings, url: str) -> ssl.SSLContext | bool:
+    """What the gateway's certificate is checked with: ELASTICGRID_HTTP_CA, or what the data folder names.
+
+    Raises:
+        InvalidInput: the file cannot be used.
+    """
+    ca = os.environ.get(HTTP_CA, "")
+    if not ca:
+        with suppress(OSError, msgspec.MsgspecError):
+            told = (Path(settings.data_dir.value) / GATEWAY_FILE).read_bytes()
+            here = msgspec.json.decode(told, type=GatewayFile)
+            ca = here.ca if here.url == url else ""
+    if not ca:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(
+            f"the certificates that the gateway's is checked with cannot be used: {error}",
+            where=ca,
+            hint=f"{HTTP_CA} names a PEM file",
+        ) from error
+
+
+def own_tenant(flags: dict[str, str | None]) -> str:
+    """The tenant of whoever asks: their key's, or `default` for a key of the whole grid. Raises as `gateway`."""
+    with gateway(flags) as grid:
+        return grid.get("/v1/whoami", _WhoAmI).tenant or "default"
 
 
 def where(settings: Settings) -> tuple[str, str]:

@@ -8,8 +8,19 @@ from typing import Annotated
 import typer
 
 from elasticgrid.cli.failures import OK
-from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
-from elasticgrid.cli.output import Format, print_data, print_table, print_text
+from elasticgrid.cli.options import (
+    DataDir,
+    JobArgument,
+    Json,
+    KeyFile,
+    Output,
+    Tenant,
+    Url,
+    chosen,
+    flags,
+    tenant_flag,
+)
+from elasticgrid.cli.output import Format, print_data, print_table, print_text, say, waiting
 from elasticgrid.cli.times import time_ms
 
 GROUP = "Look"
@@ -25,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def list_decisions(
     job: JobArgument,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     limit: Annotated[int, typer.Option("--limit", help="How many at most.", min=1, max=500)] = 100,
     output: Output = Format.TEXT,
     json: Json = False,
@@ -60,6 +71,7 @@ def list_decisions(
             for line in page.items
         ),
     )
+    say(f"next: elasticgrid decisions why {job}{tenant_flag(tenant)}")
     return OK
 
 
@@ -71,7 +83,7 @@ def why(
     at: Annotated[
         str | None, typer.Option("--at", metavar="WHEN", help="A sequence, a UTC time, or so long ago such as 15m.")
     ] = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -82,16 +94,23 @@ def why(
 
     Example: elasticgrid decisions why elastic-numpy-abc123 --at 15m
     """
+    from elasticgrid.cli.client import own_tenant
     from elasticgrid.cli.history import events_of
     from elasticgrid.review.card import card_lines, decision_card
 
     sequence = int(at) if at is not None and at.isdigit() else None
     moment = time_ms(at, where="--at") if at is not None and sequence is None else None
-    with events_of(archive, flags(url, key_file, data)) as events:
+    if tenant is None:
+        tenant = own_tenant(flags(url, key_file, data)) if archive is None else "default"
+    with waiting("reading the log"), events_of(archive, flags(url, key_file, data)) as events:
         card = decision_card(events, tenant, job, sequence=sequence, time_ms=moment)
     if chosen(output, json) is not Format.TEXT:
         print_data(card, chosen(output, json))
         return OK
     for line in card_lines(card):
         print_text(line)
+    if archive is not None:
+        say(f"next: elasticgrid replay timeline {archive} --job {job}")
+    else:
+        say(f"next: elasticgrid jobs watch {job}{tenant_flag(tenant)}")
     return OK

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elasticgrid import environment
 from elasticgrid.cli.failures import FAILED, OK
 from elasticgrid.cli.output import Format, dollars, print_data, print_table, say, stderr
 
@@ -38,6 +37,10 @@ def demo(
     example: Annotated[
         Path | None, typer.Option("--example", help="A folder with a job.yaml and a grid.yaml of your own to show.")
     ] = None,
+    chaos: Annotated[
+        int | None,
+        typer.Option("--chaos", metavar="SEED", min=0, help="Kill every part of the grid meanwhile, as SEED says."),
+    ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="Of the run's log file.")] = "info",
 ) -> int:
     """Train a real elastic job under a changing load on this machine, then re-take every decision from the log.
@@ -46,11 +49,18 @@ def demo(
     twice and every decision came out the same again; with 1 if not, and with 130 after Ctrl-C, which ends the job and
     everything that was started. The bus is an embedded nats-server, or the one that ELASTICGRID_NATS_URL names.
 
+    With --chaos each service is a process of its own, and decider, launcher, gateway, bus, an agent and a worker are
+    killed at moments drawn from SEED and started again. It exits with 0 only if all of them were killed, the job was
+    completed all the same, no step of the committed line ran twice, no process was left behind and every decision came
+    out the same again; sizes and losses are not judged. The bus is always embedded.
+
     Example: elasticgrid demo --json
     """
     from elasticgrid.bus.connect import BusAddress
+    from elasticgrid.demo.chaos_run import run_chaos
     from elasticgrid.demo.run import run_demo
     from elasticgrid.logs import configure_logging
+    from elasticgrid.runtime.node_bus import NodeBus
     from elasticgrid.runtime.signals import TERMINATED, run_until_signalled
 
     # Nothing that this run and what it starts write is for other users of the machine.
@@ -61,13 +71,18 @@ def demo(
         configure_logging(level=log_level, stream=log_file)
 
         async def run() -> int:
+            server = str(nats_server) if nats_server is not None else None
+            bus = BusAddress.from_environment(os.environ)
+            if chaos is not None:
+                results.append(await run_chaos(folder, stderr(), chaos, nats_server=server, example=example))
+                return OK
             results.append(
                 await run_demo(
                     folder,
                     stderr(),
-                    nats_server=str(nats_server) if nats_server is not None else None,
-                    bus=BusAddress.from_environment(os.environ),
-                    node_credentials=os.environ.get(environment.NODE_CREDENTIALS, ""),
+                    nats_server=server,
+                    bus=bus,
+                    node=NodeBus.from_environment(os.environ, bus) if bus is not None else None,
                     example=example,
                 )
             )

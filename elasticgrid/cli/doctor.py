@@ -60,4 +60,7 @@ def doctor(
     problems = [each for each in findings if each.status == "problem"]
     for each in problems:
         say(f"{each.check}: {each.remedy}")
+    if not problems and wanted is Format.TEXT:
+        gateway_is_there = any(each.check == "gateway" and each.status == "ok" for each in findings)
+        say(f"all is well; next: elasticgrid {'submit FILE' if gateway_is_there else 'up'}")
     return FAILED if problems else OK

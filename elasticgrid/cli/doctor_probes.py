@@ -18,7 +18,8 @@ import httpx
 import msgspec
 
 from elasticgrid import __version__
-from elasticgrid.bus.connect import BusAddress, connect, disconnect, read_credentials
+from elasticgrid.bus.connect import BusAddress, connect, disconnect
+from elasticgrid.bus.credentials import read_credentials
 from elasticgrid.bus.embedded import find_nats_server
 from elasticgrid.cli.client import read_key, where
 from elasticgrid.cli.doctor_checks import Found

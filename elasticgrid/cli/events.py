@@ -66,6 +66,8 @@ def list_events(
     )
     if page.more:
         say(f"there are more: elasticgrid events list --after {page.next_after}")
+    else:
+        say(f"next: elasticgrid events tail --after {page.next_after}")
     return OK
 
 

@@ -79,6 +79,7 @@ def validate(
         providers = read_grid(file)
         if wanted is Format.TEXT:
             say(f"{file}: a grid of {len(providers)} providers")
+            say(f"next: elasticgrid up --config {file}")
         else:
             print_data(providers, wanted)
         return OK
@@ -92,6 +93,7 @@ def validate(
     if wanted is Format.TEXT:
         placeable = f", can be placed on {grid}" if grid is not None else ""
         say(f"{file}: job {spec.name} of {spec.min_nodes} to {spec.max_nodes} nodes{placeable}")
+        say(f"next: elasticgrid submit {file}")
     else:
         print_data(spec, wanted)
     return OK

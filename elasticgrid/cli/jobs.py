@@ -5,13 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from elasticgrid.cli.failures import FAILED, INTERRUPTED, OK
 from elasticgrid.cli.logs import logs
-from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
+from elasticgrid.cli.options import (
+    DataDir,
+    JobArgument,
+    Json,
+    KeyFile,
+    Output,
+    Tenant,
+    Url,
+    chosen,
+    flags,
+    tenant_flag,
+)
 from elasticgrid.cli.output import Format, ago, clock, dollars, print_data, print_line, print_table, say
 from elasticgrid.cli.watch import job_rows, watch
 
@@ -26,7 +37,9 @@ TERMINAL = ("completed", "failed", "cancelled")
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     app.command("submit", rich_help_panel=GROUP)(submit)
-    jobs = typer.Typer(help="List, show, watch, cancel, resize, pause and resume jobs.", no_args_is_help=True)
+    jobs = typer.Typer(
+        help="List, show, watch, cancel, resize, pause, resume and prioritize jobs.", no_args_is_help=True
+    )
     jobs.command("list")(list_jobs)
     jobs.command("show")(show)
     jobs.command("watch")(watch)
@@ -35,6 +48,7 @@ def register(app: typer.Typer) -> None:
     jobs.command("resize")(resize)
     jobs.command("pause")(pause)
     jobs.command("resume")(resume)
+    jobs.command("set-priority")(set_priority)
     app.add_typer(jobs, name="jobs", rich_help_panel=GROUP)
 
 
@@ -46,7 +60,7 @@ def submit(
         str,
         typer.Option("--idempotency-key", metavar="KEY", help="Submitting again with the same key is the same job."),
     ] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -85,7 +99,7 @@ def submit(
         return _wait(grid, answer.job, tenant, chosen(output, json))
 
 
-def _wait(grid: Gateway, job: JobSummary, tenant: str, output: Format) -> int:
+def _wait(grid: Gateway, job: JobSummary, tenant: str | None, output: Format) -> int:
     from elasticgrid.cli.client import job_path
     from elasticgrid.projections.results import JobDetail
 
@@ -102,7 +116,7 @@ def _wait(grid: Gateway, job: JobSummary, tenant: str, output: Format) -> int:
         say(f"the job goes on; look again with: elasticgrid jobs watch {job.id}")
         say(f"cancel it with: elasticgrid jobs cancel {job.id}")
         return INTERRUPTED
-    detail = grid.get(job_path(job.id), JobDetail, tenant=tenant)
+    detail = grid.get(job_path(job.id), JobDetail, tenant=tenant, view="full")
     _print_job(detail, output)
     return OK if detail.job.phase == "completed" else FAILED
 
@@ -153,14 +167,17 @@ def list_jobs(
             for job in found
         ),
     )
-    if not found:
+    if found:
+        newest = found[0]
+        say(f"next: elasticgrid jobs watch {newest.id}{tenant_flag(newest.tenant)}")
+    else:
         say("no jobs; submit one with: elasticgrid submit FILE")
     return OK
 
 
 def show(
     job: JobArgument,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -175,14 +192,14 @@ def show(
     from elasticgrid.projections.results import JobDetail
 
     with gateway(flags(url, key_file, data)) as grid:
-        _print_job(grid.get(job_path(job), JobDetail, tenant=tenant), chosen(output, json))
+        _print_job(grid.get(job_path(job), JobDetail, tenant=tenant, view="full"), chosen(output, json))
     return OK
 
 
 def cancel(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -205,7 +222,7 @@ def resize(
     min_nodes: Annotated[int | None, typer.Option("--min", help="The new floor.")] = None,
     max_nodes: Annotated[int | None, typer.Option("--max", help="The new ceiling.")] = None,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -221,7 +238,7 @@ def resize(
 def pause(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -236,7 +253,7 @@ def pause(
 def resume(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -248,7 +265,26 @@ def resume(
     return _ask(job, "resume", {"reason": reason}, tenant, flags(url, key_file, data))
 
 
-def _ask(job: str, what: str, body: Mapping[str, object], tenant: str, where: dict[str, str | None]) -> int:
+def set_priority(
+    job: JobArgument,
+    band: Annotated[
+        Literal["production", "interactive", "batch"],
+        typer.Argument(help="production, interactive or batch: who is placed first.", metavar="BAND"),
+    ],
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    tenant: Tenant = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Put a job into another band: of those that wait for nodes, the higher band is placed first.
+
+    Example: elasticgrid jobs set-priority elastic-numpy-abc123 production
+    """
+    return _ask(job, "priority", {"band": band, "reason": reason}, tenant, flags(url, key_file, data))
+
+
+def _ask(job: str, what: str, body: Mapping[str, object], tenant: str | None, where: dict[str, str | None]) -> int:
     from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobSummary
 
@@ -256,6 +292,7 @@ def _ask(job: str, what: str, body: Mapping[str, object], tenant: str, where: di
         summary = grid.post(job_path(job, what), JobSummary, body, tenant=tenant)
     bounds = f"between {summary.min_nodes} and {summary.max_nodes} nodes"
     say(f"{summary.id} is {summary.phase}, {bounds}" + (f", paused: {summary.paused}" if summary.paused else ""))
+    say(f"next: elasticgrid jobs watch {summary.id}{tenant_flag(tenant)}")
     return OK
 
 

@@ -31,7 +31,7 @@ def logs(
         int, typer.Option("--round", help="From this round on, instead of the last one.", min=0, show_default=False)
     ] = 0,
     agents: Annotated[bool, typer.Option("--agents", help="What the nodes' agents write instead.")] = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,

@@ -11,6 +11,7 @@ import typer.core
 from typer.exceptions import TyperException
 
 from elasticgrid.cli import (
+    bus,
     decisions,
     demo,
     doctor,
@@ -22,13 +23,24 @@ from elasticgrid.cli import (
     replay,
     serve,
     settings,
+    tenants,
 )
+from elasticgrid.cli import run as run_alone
 from elasticgrid.cli.failures import FAILED, INTERRUPTED, INVALID, OK, exit_code
 from elasticgrid.cli.output import say
 from elasticgrid.core.errors import ElasticGridError
 
 #: The groups of verbs in the help, in the order of somebody who meets all this for the first time.
-GROUPS: Final = (serve.GROUP, jobs.GROUP, providers.GROUP, replay.GROUP, plan.GROUP, files.GROUP, doctor.GROUP)
+GROUPS: Final = (
+    serve.GROUP,
+    jobs.GROUP,
+    providers.GROUP,
+    tenants.GROUP,
+    replay.GROUP,
+    plan.GROUP,
+    files.GROUP,
+    doctor.GROUP,
+)
 
 
 class GroupedVerbs(typer.core.TyperGroup):
@@ -73,7 +85,22 @@ def elasticgrid(
     """
 
 
-for module in (demo, serve, jobs, providers, decisions, events, replay, plan, files, settings, doctor):
+for module in (
+    demo,
+    serve,
+    bus,
+    run_alone,
+    jobs,
+    providers,
+    tenants,
+    decisions,
+    events,
+    replay,
+    plan,
+    files,
+    settings,
+    doctor,
+):
     module.register(app)
 
 

@@ -41,7 +41,10 @@ DataDir = Annotated[
         rich_help_panel=WHICH_GRID,
     ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose job it is.")]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="Whose job it is; the key's own tenant, else `default`."),
+]
 JobArgument = Annotated[
     str,
     typer.Argument(help="The job's id; `jobs list` shows them.", metavar="JOB", autocompletion=complete_job),
@@ -54,6 +57,11 @@ ProviderArgument = Annotated[
 def flags(url: str | None, key_file: str | None, data: str | None) -> dict[str, str | None]:
     """The flags that say where the gateway is, by setting."""
     return {"gateway_url": url, "key_file": key_file, "data_dir": data}
+
+
+def tenant_flag(tenant: str | None) -> str:
+    """The flag that names a tenant, for a hint; nothing for the default one."""
+    return f" --tenant {tenant}" if tenant not in (None, "default") else ""
 
 
 def chosen(output: Format, json: bool) -> Format:

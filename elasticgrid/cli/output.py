@@ -141,7 +141,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Iterable[str]], *, title: st
     """The same table for a terminal; without `fold` what does not fit is cut, so that every row is one line."""
     cells = [[visible(cell) for cell in row] for row in rows]
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column, width in zip(columns, _widths(columns, cells, stdout().width), strict=True):
+    widths = _widths(columns, cells, stdout().width)
+    for column, width in zip(columns, widths, strict=True):
         flexible = column.startswith("~")
         table.add_column(
             column.lstrip(_MARKS),
@@ -151,8 +152,21 @@ def table_of(columns: Sequence[str], rows: Iterable[Iterable[str]], *, title: st
             width=width,
         )
     for row in cells:
-        table.add_row(*[Text(cell) for cell in row])
+        fitted = [
+            cell if column.startswith("~") else shortened(cell, width)
+            for column, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        table.add_row(*[Text(cell) for cell in fitted])
     return table
+
+
+def shortened(text: str, width: int) -> str:
+    """A name that fits: its middle is cut, because names differ at their beginnings and ends. Sentences stay whole."""
+    if cell_len(text) <= width or " " in text or width < _LEAST_FIXED:
+        return text
+    head = width // 2
+    tail = width - 1 - head
+    return f"{text[:head]}\u2026{text[-tail:]}"
 
 
 def _widths(columns: Sequence[str], cells: list[list[str]], available: int) -> list[int]:

@@ -73,6 +73,7 @@ def plan(
     _print_plan(planned)
     if providers is None:
         say("this is an example grid; name yours with --providers")
+    say(f"next: elasticgrid spec --nodes {nodes}" + (f" --providers {providers}" if providers is not None else ""))
     return OK
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from elasticgrid.cli.failures import FAILED, OK
-from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, ProviderArgument, Url, chosen, flags
+from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, ProviderArgument, Url, chosen, flags, tenant_flag
 from elasticgrid.cli.output import Format, dollars, print_data, print_table, say
 from elasticgrid.cli.times import optional_time_ms
 
@@ -18,11 +18,14 @@ GROUP = "Look"
 
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
-    providers = typer.Typer(help="The providers of the grid: list, check, cordon, uncordon.", no_args_is_help=True)
+    providers = typer.Typer(
+        help="The providers of the grid: list, check, cordon, uncordon, interrupt.", no_args_is_help=True
+    )
     providers.command("list")(list_providers)
     providers.command("check")(check)
     providers.command("cordon")(cordon)
     providers.command("uncordon")(uncordon)
+    providers.command("interrupt")(interrupt)
     app.add_typer(providers, name="providers", rich_help_panel=GROUP)
     app.command("cost", rich_help_panel=GROUP)(cost)
 
@@ -63,6 +66,10 @@ def list_providers(
             for view in found
         ),
     )
+    if found:
+        say("next: elasticgrid providers check")
+    else:
+        say("no providers; the file given to `elasticgrid up --config` names them")
     return OK
 
 
@@ -138,13 +145,51 @@ def uncordon(provider: ProviderArgument, url: Url = None, key_file: KeyFile = No
     return _ask(provider, "uncordon", None, flags(url, key_file, data))
 
 
+def interrupt(
+    provider: ProviderArgument,
+    notice_s: Annotated[
+        int, typer.Option("--notice-s", help="In how many seconds they are said to go; 0 says no time.")
+    ] = 120,
+    reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
+    """Give notice to every node at a provider, as the provider would before it takes them away.
+
+    Jobs commit a checkpoint, leave these nodes and ask for others, which may be at the same provider: cordon it first
+    if they must not. Nothing is taken away by this itself.
+
+    Example: elasticgrid providers interrupt local-spot --notice-s 60
+    """
+    from elasticgrid.cli.client import gateway, provider_path
+    from elasticgrid.gateway.providers import Interrupted
+
+    body = {"notice_s": notice_s, "reason": reason}
+    with gateway(flags(url, key_file, data)) as grid:
+        told = grid.post(provider_path(provider, "interrupt"), Interrupted, body)
+    if chosen(output, json) is not Format.TEXT:
+        print_data(told, chosen(output, json))
+        return OK
+    nodes = sum(len(each.nodes) for each in told.jobs)
+    say(f"{nodes} nodes of {len(told.jobs)} jobs at {told.provider} were given notice")
+    for each in told.jobs[:5]:
+        say(f"next: elasticgrid jobs watch {each.job}{tenant_flag(each.tenant)}")
+    return OK
+
+
 def _ask(provider: str, what: str, body: dict[str, str] | None, where: dict[str, str | None]) -> int:
     from elasticgrid.cli.client import gateway, provider_path
     from elasticgrid.gateway.providers import ProviderView
 
     with gateway(where) as grid:
         view = grid.post(provider_path(provider, what), ProviderView, body)
-    say(f"{view.spec.name} {'is cordoned' if view.cordon is not None else 'takes nodes'}")
+    if view.cordon is not None:
+        say(f"{view.spec.name} is cordoned; the opposite is: elasticgrid providers uncordon {view.spec.name}")
+    else:
+        say(f"{view.spec.name} takes nodes")
     return OK
 
 
@@ -183,4 +228,9 @@ def cost(
             for line in report.lines
         ),
     )
+    if report.lines:
+        other = "provider" if by != "provider" else "job"
+        say(f"together {dollars(report.cost_microdollars, places=4)}; next: elasticgrid cost --by {other}")
+    else:
+        say("nothing has cost anything yet; submit a job with: elasticgrid submit FILE")
     return OK

@@ -67,6 +67,12 @@ def verify(
     report = _verified(archive, salvage, with_samples, flags(url, key_file, data))
     if chosen(output, json) is Format.TEXT:
         _print_report(report)
+        if archive is not None:
+            say(
+                f"next: elasticgrid replay {f'timeline {archive}' if report.ok else f'report {archive} -o report.html'}"
+            )
+        else:
+            say("next: elasticgrid events export FILE --with-samples")
     else:
         print_data(report, chosen(output, json))
     return OK if report.ok else DIVERGED

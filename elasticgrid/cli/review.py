@@ -11,7 +11,7 @@ import typer
 
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.options import Json, Output, chosen
-from elasticgrid.cli.output import Format, print_data, print_table, say
+from elasticgrid.cli.output import Format, print_data, print_table, say, waiting
 from elasticgrid.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,9 +55,12 @@ def whatif(
 
     Example: elasticgrid replay whatif incident.egz --set scaling.cooldown_up_s=0
     """
-    answer = _what_if(archive, change_of(policy, grid, settings, job))
+    change = change_of(policy, grid, settings, job)
+    with waiting("running the jobs again"):
+        answer = _what_if(archive, change)
     if chosen(output, json) is Format.TEXT:
         _print(answer)
+        say(f"next: elasticgrid replay report {archive} -o report.html, with the same options")
     else:
         print_data(answer, chosen(output, json))
     return OK
@@ -90,19 +93,21 @@ def report(
     header = read_header(archive)
     change = change_of(policy, grid, settings, job)
     asked = policy is not None or grid is not None or bool(settings)
-    data = gather(
-        ArchivedEvents(archive),
-        ArchivedSamples(archive) if header.samples is not None else None,
-        samples_held=header.samples,
-        source=archive.name,
-        software=header.software,
-        complete=header.filters.everything,
-        job=change.job,
-        what_if=_what_if(archive, change) if asked else None,
-    )
-    text = write(data)
+    with waiting("writing the report"):
+        data = gather(
+            ArchivedEvents(archive),
+            ArchivedSamples(archive) if header.samples is not None else None,
+            samples_held=header.samples,
+            source=archive.name,
+            software=header.software,
+            complete=header.filters.everything,
+            job=change.job,
+            what_if=_what_if(archive, change) if asked else None,
+        )
+        text = write(data)
     target.write_text(text, encoding="utf-8")
-    say(f"{target} is written ({len(text.encode()):,} bytes)")
+    look = "read it" if target.suffix.lower() == ".md" else "open it in a browser; it needs no network"
+    say(f"{target} is written ({len(text.encode()):,} bytes); {look}")
     return OK
 
 

@@ -12,6 +12,18 @@ import typer
 from elasticgrid import environment
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.output import say
+from elasticgrid.cli.tls_options import (
+    BusCa,
+    BusCert,
+    BusKey,
+    BusListen,
+    BusOrigin,
+    BusWebSocket,
+    HttpCa,
+    HttpCert,
+    HttpKey,
+    certificate,
+)
 from elasticgrid.core.errors import InvalidInput
 
 GROUP = "Run a grid"
@@ -23,6 +35,15 @@ GridFile = Annotated[
     Path | None, typer.Option("--config", envvar="ELASTICGRID_GRID", help="The grid file, which lists the providers.")
 ]
 Http = Annotated[str, typer.Option("--http", envvar="ELASTICGRID_HTTP", help="HOST:PORT the gateway listens on.")]
+Metrics = Annotated[
+    str,
+    typer.Option(
+        "--metrics",
+        envvar="ELASTICGRID_METRICS",
+        metavar="HOST:PORT",
+        help="Where decider or launcher tell their metrics; nowhere if not given. The gateway has its own /metrics.",
+    ),
+]
 NatsServer = Annotated[
     Path | None, typer.Option("--nats-server", help="Another nats-server binary than the one that was installed.")
 ]
@@ -44,15 +65,15 @@ def register(app: typer.Typer) -> None:
     app.command("agent", rich_help_panel=GROUP, context_settings={"ignore_unknown_options": True})(agent)
 
 
-def host_and_port(text: str) -> tuple[str, int]:
-    """`HOST:PORT` as its two parts.
+def host_and_port(text: str, where: str = "--http") -> tuple[str, int]:
+    """`HOST:PORT` as its two parts; `where` is the flag that it was given as.
 
     Raises:
         InvalidInput: it is not of that form.
     """
     host, separator, port = text.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > 65_535:
-        raise InvalidInput(f"{text!r} is not HOST:PORT", where="--http", hint="for example 127.0.0.1:8080")
+        raise InvalidInput(f"{text!r} is not HOST:PORT", where=where, hint="for example 127.0.0.1:8080")
     return host, int(port)
 
 
@@ -61,6 +82,15 @@ def up(
     config: GridFile = None,
     http: Http = "127.0.0.1:8080",
     nats_server: NatsServer = None,
+    http_cert: HttpCert = None,
+    http_key: HttpKey = None,
+    http_ca: HttpCa = None,
+    bus_listen: BusListen = "127.0.0.1",
+    bus_cert: BusCert = None,
+    bus_key: BusKey = None,
+    bus_ca: BusCa = None,
+    bus_websocket: BusWebSocket = "",
+    bus_origin: BusOrigin = None,
     log_level: LogLevel = "info",
 ) -> int:
     """Run the whole control plane on this machine until Ctrl-C, with an embedded nats-server.
@@ -68,21 +98,37 @@ def up(
     Example: elasticgrid up --config examples/elastic_numpy/grid.yaml
     """
     from elasticgrid.bus.connect import BusAddress
+    from elasticgrid.bus.server_config import Listening, WebSocket
     from elasticgrid.config.grid_file import read_grid
     from elasticgrid.logs import configure_logging
     from elasticgrid.runtime.control_plane import ControlPlane
+    from elasticgrid.runtime.node_bus import NodeBus
     from elasticgrid.runtime.services import default_providers
     from elasticgrid.runtime.signals import run_until_signalled
 
     configure_logging(level=log_level)
     providers = read_grid(config) if config is not None else default_providers()
+    bus = BusAddress.from_environment(os.environ)
+    host, _, port = bus_listen.partition(":")
+    listening = Listening(
+        host=host,
+        tls=certificate(bus_cert, bus_key, bus_ca, what="bus"),
+        websocket=WebSocket(
+            listen=host_and_port(bus_websocket, "--bus-websocket"), allowed_origins=tuple(bus_origin or ())
+        )
+        if bus_websocket
+        else None,
+    )
     plane = ControlPlane(
         data,
         providers,
         nats_server=str(nats_server) if nats_server is not None else None,
-        bus=BusAddress.from_environment(os.environ),
-        node_credentials=os.environ.get(environment.NODE_CREDENTIALS, ""),
+        bus=bus,
+        node=NodeBus.from_environment(os.environ, bus) if bus is not None else None,
+        listening=listening,
+        bus_port=host_and_port(bus_listen, "--bus-listen")[1] if port else None,
         http=host_and_port(http),
+        http_tls=certificate(http_cert, http_key, http_ca, what="http"),
     )
 
     async def run() -> int:
@@ -104,6 +150,9 @@ def serve(
     data: DataDir = Path(".elasticgrid"),
     config: GridFile = None,
     http: Http = "127.0.0.1:8080",
+    metrics: Metrics = "",
+    http_cert: HttpCert = None,
+    http_key: HttpKey = None,
     log_level: LogLevel = "info",
 ) -> int:
     """Run one service, configured by file and environment, for deployments.
@@ -114,22 +163,25 @@ def serve(
     """
     from elasticgrid.bus.connect import BusAddress
     from elasticgrid.config.grid_file import read_grid
+    from elasticgrid.launcher.config import orphan_timeout_s
     from elasticgrid.logs import configure_logging
     from elasticgrid.runtime import services
+    from elasticgrid.runtime.node_bus import NodeBus
     from elasticgrid.runtime.signals import run_until_signalled
 
     configure_logging(level=log_level)
     address = BusAddress.from_environment(os.environ)
     if address is None:
         raise InvalidInput("the bus is not named", where=environment.NATS_URL, hint="set it to nats://HOST:PORT")
+    told = host_and_port(metrics, "--metrics") if metrics else None
     if service is Service.DECIDER:
-        return run_until_signalled(services.serve_decider(address, data))
+        return run_until_signalled(services.serve_decider(address, data, told))
     if service is Service.LAUNCHER:
-        node_credentials = os.environ.get(environment.NODE_CREDENTIALS, "") or address.credentials
-        node = BusAddress(os.environ.get(environment.NODE_NATS_URL, "") or address.url, node_credentials)
-        return run_until_signalled(services.serve_launcher(address, node, data))
+        node = NodeBus.from_environment(os.environ, address)
+        return run_until_signalled(services.serve_launcher(address, node, data, orphan_timeout_s(os.environ), told))
     providers = read_grid(config) if config is not None else None
-    return run_until_signalled(services.serve_gateway(address, data, providers, host_and_port(http)))
+    tls = certificate(http_cert, http_key, None, what="http")
+    return run_until_signalled(services.serve_gateway(address, data, providers, host_and_port(http), tls))
 
 
 def agent(

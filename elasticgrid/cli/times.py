@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from elasticgrid.core.errors import InvalidInput
 
-_AGO = re.compile(r"^(\d+)(s|m|h|d)$")
+_AGO = re.compile(r"^(\d{1,12})(s|m|h|d)$")
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -28,6 +28,18 @@ def time_ms(text: str, *, where: str) -> int:
             f"{text!r} is not a time", where=where, hint="2026-01-31T12:30:00 in UTC, or 90s, 15m, 2h, 1d ago"
         ) from error
     return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def seconds(text: str, *, where: str) -> int:
+    """A span of time such as `90s`, `15m`, `12h` or `30d`, in seconds.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    span = _AGO.match(text)
+    if span is None:
+        raise InvalidInput(f"{text!r} is no span of time", where=where, hint="90s, 15m, 12h, 30d")
+    return int(span[1]) * _UNIT_MS[span[2]] // 1_000
 
 
 def optional_time_ms(text: str | None, *, where: str) -> int | None:

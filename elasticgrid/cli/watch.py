@@ -28,16 +28,19 @@ if TYPE_CHECKING:
 
     from elasticgrid.cli.client import Gateway
     from elasticgrid.projections.results import EventView, JobDetail
+    from elasticgrid.review.series import JobSeries
 
 #: How often the job is asked for besides its events: steps and cost change without any.
 REFRESH_S: Final = 1.0
+#: How many of these go by until its steps are asked for again: the gateway folds the whole job for that.
+_STEPS_EVERY: Final = 5
 _MAX_NODES: Final = 8
 _LAST_EVENTS: Final = 200
 
 
 def watch(
     job: JobArgument,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -78,7 +81,7 @@ def _lines(events: Iterator[EventView], output: Format) -> None:
             return
 
 
-def _live(grid: Gateway, job: str, tenant: str, events: Iterator[EventView]) -> None:
+def _live(grid: Gateway, job: str, tenant: str | None, events: Iterator[EventView]) -> None:
     from rich.live import Live
 
     view = LiveView(grid, job, tenant)
@@ -99,11 +102,13 @@ class LiveView:
         job, tenant: which one.
     """
 
-    def __init__(self, grid: Gateway, job: str, tenant: str) -> None:
+    def __init__(self, grid: Gateway, job: str, tenant: str | None) -> None:
         self._grid = grid
         self._job = job
         self._tenant = tenant
         self._detail: JobDetail | None = None
+        self._series: JobSeries | None = None
+        self._refreshed = 0
         self._events: deque[EventView] = deque(maxlen=_LAST_EVENTS)
 
     def see(self, event: EventView) -> None:
@@ -111,11 +116,18 @@ class LiveView:
         self._events.append(event)
 
     def refresh(self) -> None:
-        """Ask for the job as of now."""
+        """Ask for the job as of now, and now and then for its steps."""
         from elasticgrid.cli.client import job_path
+        from elasticgrid.core.errors import ElasticGridError
         from elasticgrid.projections.results import JobDetail
+        from elasticgrid.review.series import JobSeries
 
-        self._detail = self._grid.get(job_path(self._job), JobDetail, tenant=self._tenant)
+        self._detail = self._grid.get(job_path(self._job), JobDetail, tenant=self._tenant, view="full")
+        if self._refreshed % _STEPS_EVERY == 0:
+            # An older gateway has none; what decisions say of the steps is shown then.
+            with contextlib.suppress(ElasticGridError):
+                self._series = self._grid.get(job_path(self._job, "series"), JobSeries, tenant=self._tenant)
+        self._refreshed += 1
 
     @contextlib.contextmanager
     def refreshed(self) -> Iterator[None]:
@@ -147,25 +159,32 @@ class LiveView:
         if detail is None:
             return Text("")
         nodes = [node for node in detail.nodes if node.status not in ("left", "lost")][:_MAX_NODES]
-        parts: list[RenderableType] = [table_of(("what", "~value"), job_rows(detail), fold=False), Text("")]
+        summary = job_rows(detail, self._series)
+        parts: list[RenderableType] = [table_of(("what", "~value"), summary, fold=False), Text("")]
         if nodes:
             rows = [(node.id, node.provider, node.status, str(node.round), str(node.last_step)) for node in nodes]
             parts += [table_of(("!node", "provider", "status", "#round", "#step"), rows), Text("")]
-        left = max(stdout().height - len(job_rows(detail)) - len(nodes) - 7, 3)
+        left = max(stdout().height - len(summary) - len(nodes) - 7, 3)
         last = [(clock(event.recorded_ms, short=True), event.type, event.text) for event in list(self._events)[-left:]]
         parts.append(table_of(("time", "event", "~what"), last, fold=False))
         return Group(*parts)
 
 
-def job_rows(detail: JobDetail) -> list[tuple[str, str]]:
-    """The job in a few lines."""
+def job_rows(detail: JobDetail, series: JobSeries | None = None) -> list[tuple[str, str]]:
+    """The job in a few lines; with `series` its last steps are of now, else as of the last decision on its size."""
     job = detail.job
     steps = max((node.last_step for node in detail.nodes), default=0)
     rows = [
         ("job", f"{job.id} of {job.tenant}"),
         ("phase", job.phase + (f": {job.outcome_reason}" if job.outcome_reason else "")),
         ("size", f"{job.world_nodes} nodes train, {job.target_nodes} wanted, {job.min_nodes}..{job.max_nodes} allowed"),
-        ("progress", f"round {job.round}, step {steps}, checkpoint at step {job.checkpoint_step}"),
+    ]
+    if where := _by_provider(detail):
+        rows.append(("nodes", where))
+    rows.append(("progress", f"round {job.round}, step {steps}, checkpoint at step {job.checkpoint_step}"))
+    if measured := _last_steps(detail, series):
+        rows.append(("steps", measured))
+    rows += [
         ("decision", f"{job.action} [{job.rule}] {job.reason}" if job.rule else "none yet"),
         ("cost", f"{dollars(job.cost_microdollars, places=4)}, now {dollars(job.price_microdollars_per_hour)}/h"),
     ]
@@ -174,3 +193,32 @@ def job_rows(detail: JobDetail) -> list[tuple[str, str]]:
     if job.paused:
         rows.append(("paused", job.paused))
     return rows
+
+
+def _by_provider(detail: JobDetail) -> str:
+    """Nodes that there are, by provider, those that have yet to join apart."""
+    there = [node for node in detail.nodes if node.status not in ("left", "lost")]
+    parts = []
+    for name in dict.fromkeys(node.provider for node in there):
+        of_it = [node for node in there if node.provider == name]
+        coming = sum(node.status == "planned" for node in of_it)
+        leaving = sum(node.status == "leaving" for node in of_it)
+        notes = [f"{number} {what}" for number, what in ((coming, "starting"), (leaving, "leaving")) if number]
+        parts.append(f"{len(of_it)} on {name}" + (f" ({', '.join(notes)})" if notes else ""))
+    return ", ".join(parts)
+
+
+def _last_steps(detail: JobDetail, series: JobSeries | None) -> str:
+    """How long steps take, how much of that they wait, and how much they do."""
+    if series is not None and series.steps.time_ms:
+        steps = series.steps
+        return _steps(steps.step_s[-1], steps.queue_share[-1], steps.tokens_per_s[-1])
+    signals = detail.facts.scale.signals if detail.facts.scale is not None else None
+    if signals is None or not signals.step_us or not signals.window_us:
+        return ""
+    throughput = signals.tokens * 1_000_000 / signals.window_us
+    return _steps(signals.step_us / 1_000_000, signals.queue_us / signals.step_us, throughput)
+
+
+def _steps(step_s: float, queue_share: float, tokens_per_s: float) -> str:
+    return f"{step_s:.3g} s each, {queue_share:.0%} of it waiting for a worker, {tokens_per_s:,.0f} tokens/s"

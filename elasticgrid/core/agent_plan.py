@@ -30,6 +30,7 @@ from elasticgrid.core.agent_state import (
     Ignored,
     Instruction,
     Joined,
+    Leave,
     NextWorld,
     NoticeReceived,
     Record,
@@ -37,6 +38,7 @@ from elasticgrid.core.agent_state import (
     StartGrace,
     StopAgreed,
     TerminateWorkers,
+    Unwanted,
     Worker,
     WorkerClosed,
     WorkerExited,
@@ -276,6 +278,15 @@ def _(item: WorkersStuck, state: AgentState) -> Step:
 
 @_take.register
 def _(item: EndRequested, state: AgentState) -> Step:
+    departure = Departure(reason=item.reason, exit_code=item.exit_code, cause=Cause())
+    return _depart(state, departure, Cause())
+
+
+@_take.register
+def _(item: Unwanted, state: AgentState) -> Step:
+    if not state.joined_sequence:
+        # It never was a node of the job; a word of it would be one about a stranger.
+        return msgspec.structs.replace(state, left=True), [Leave(exit_code=item.exit_code)]
     departure = Departure(reason=item.reason, exit_code=item.exit_code, cause=Cause())
     return _depart(state, departure, Cause())
 

@@ -320,6 +320,13 @@ class EndRequested(_Value, frozen=True, kw_only=True):
     exit_code: int
 
 
+class Unwanted(_Value, frozen=True, kw_only=True):
+    """The log does not know this node's launch, or it says that nothing of it is to run any more."""
+
+    reason: str
+    exit_code: int
+
+
 AgentInput: TypeAlias = (
     Joined
     | DecisionRead
@@ -335,6 +342,7 @@ AgentInput: TypeAlias = (
     | NoticeReceived
     | WorkersStuck
     | EndRequested
+    | Unwanted
 )
 
 

@@ -23,8 +23,10 @@ from elasticgrid.core.job_placement import (
     placement_without,
     replacement,
 )
+from elasticgrid.core.job_quota import NodeCap, budget_says, job_budget, node_cap
 from elasticgrid.core.membership import ReadyNode, form_world
 from elasticgrid.core.names import content_digest, derived_id
+from elasticgrid.core.quotas import Standing
 from elasticgrid.core.scaling import POLICY_NAME, POLICY_VERSION, Ruling, rule_on
 
 #: Beyond its grace a drain is waited for this long, for the facts to arrive.
@@ -107,7 +109,7 @@ def _reconcile(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms
     if any(launch.failure == "invalid" for launch in state.launches.values()):
         return _end(state, "failed")
     if state.phase == "running":
-        return _watch_round(state, fleet, as_of_ms)
+        return _watch_round(state, fleet, signals, as_of_ms)
     if noticed_nodes(state):
         return _vacate(state, fleet, as_of_ms)
     if state.phase == "draining" and not _round_drained(state, as_of_ms):
@@ -134,7 +136,7 @@ def _end(state: JobState, how: ev.Outcome) -> Decision:
     )
 
 
-def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision | None:
+def _watch_round(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision | None:
     assert state.spec is not None
     members = [state.nodes[node] for node in state.member_nodes]
     present = [node for node in members if node.status == "joined"]
@@ -143,6 +145,9 @@ def _watch_round(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision 
     broken = [node for node in members if node.status != "joined" or node.failed_round == state.round]
     if broken:
         return _answer_failure(state, fleet, as_of_ms)
+    budget = job_budget(state, fleet, as_of_ms)
+    if budget is not None:
+        return _out_of_budget(state, signals, budget)
     if noticed_nodes(state):
         return _vacate(state, fleet, as_of_ms)
     if state.stuck and state.spec.on_stuck != "tell":
@@ -173,7 +178,7 @@ def _answer_failure(state: JobState, fleet: FleetState, as_of_ms: int) -> Decisi
     lost = any(state.nodes[node].status != "joined" for node in state.member_nodes)
     reason = "node_lost" if lost else "failure"
     # While a notice may still show that the job may go on, nothing new is asked for.
-    placement = None if spent else replacement(state, fleet, as_of_ms)
+    placement = None if spent or job_budget(state, fleet, as_of_ms) else replacement(state, fleet, as_of_ms)
     noticed = noticed_nodes(state)
     leaving = _all_leaving(noticed, placement)
     drain = ev.DrainDecided(round=state.round, reason=reason, leaving=leaving, grace_ms=state.spec.grace_ms)
@@ -187,7 +192,7 @@ def _vacate(state: JobState, fleet: FleetState, as_of_ms: int) -> Decision:
     trains = state.phase in ("running", "draining")
     members = [node for node in noticed if trains and node in state.member_nodes]
     ends_round = any(state.nodes[node].drained_round != state.round for node in members)
-    placement = replacement(state, fleet, as_of_ms)
+    placement = None if job_budget(state, fleet, as_of_ms) else replacement(state, fleet, as_of_ms)
     if placement is not None and not adds_nodes(placement):
         placement = None  # the job keeps the size it wants and asks again
     drain = ev.DrainDecided(
@@ -221,8 +226,33 @@ def _end_stuck_round(state: JobState) -> Decision:
     return (ev.DrainDecided(round=state.round, reason="stuck"),)
 
 
+def _out_of_budget(state: JobState, signals: ev.Signals, budget: Standing) -> Decision:
+    """The tenant's budget is used up: the job commits, gives its nodes back and waits for the next period."""
+    numbers = {"limit": budget.limit, "used": budget.used}
+    if not live_nodes(state):
+        assert budget.frees_ms is not None
+        return _hold(state, signals, "budget", budget_says(budget), budget.frees_ms, numbers)
+    scale = ev.ScaleDecided(
+        action="down",
+        current_nodes=state.target_nodes,
+        target_nodes=0,
+        rule="budget",
+        reason=budget_says(budget),
+        checks=(ev.RuleCheck(rule="budget", spoke=True, numbers=numbers, says=budget_says(budget)),),
+        signals=signals,
+        next_change_ms=budget.frees_ms,
+    )
+    return (scale, *_with_drain(state, drop_all(state), reason="budget"))
+
+
+def _over_quota(state: JobState, signals: ev.Signals, cap: NodeCap) -> Decision:
+    """The tenant's other jobs leave this one less than it needs: it waits for their nodes."""
+    numbers = {"limit_nodes": cap.limit, "other_nodes": cap.others, "min_nodes": state.min_nodes}
+    return _hold(state, signals, "quota", f"{cap.says}; this one needs {state.min_nodes}", None, numbers)
+
+
 def _hold(
-    state: JobState, signals: ev.Signals, rule: str, reason: str, until_ms: int, numbers: dict[str, int]
+    state: JobState, signals: ev.Signals, rule: str, reason: str, until_ms: int | None, numbers: dict[str, int]
 ) -> Decision:
     """Why nobody trains although nodes are there, and until when."""
     scale = ev.ScaleDecided(
@@ -258,6 +288,9 @@ def _gather(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: i
             return _end(state, "failed")
         reason = f"{spent}; a notice may still show that the infrastructure is to blame"
         return _hold(state, signals, "disruption", reason, settled_ms, {"app_failures": state.app_failures})
+    budget = job_budget(state, fleet, as_of_ms)
+    if budget is not None:
+        return _out_of_budget(state, signals, budget)
     live = live_nodes(state)
     stuck = [node for node in live if node.status == "joined" and not _is_ready(state, node)]
     if stuck:
@@ -273,6 +306,11 @@ def _gather(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: i
         if waited_ms >= state.spec.join_timeout_ms:
             return _give_up(state, planned, f"{len(planned)} nodes did not join in {waited_ms // 1000} s")
     wanted = max(state.target_nodes, state.min_nodes)
+    cap = node_cap(state, fleet)
+    if cap is not None:
+        if cap.nodes < state.min_nodes and not enough:
+            return _over_quota(state, signals, cap)
+        wanted = min(wanted, cap.nodes)
     if len(live) < wanted:
         placement = place_job(state, fleet, wanted, as_of_ms)
         if adds_nodes(placement) or leaving_nodes(placement):
@@ -317,8 +355,19 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> Decision:
 
 def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision:
     assert state.spec is not None
-    ruling = rule_on(situation(state), signals, state.spec.scaling, as_of_ms)
+    budget = job_budget(state, fleet, as_of_ms)
+    if budget is not None:
+        return _out_of_budget(state, signals, budget)
+    asked = situation(state)
+    cap = node_cap(state, fleet)
+    if cap is not None:
+        if cap.nodes < state.min_nodes:
+            return _over_quota(state, signals, cap)
+        asked = msgspec.structs.replace(asked, max_nodes=cap.nodes, start_nodes=min(asked.start_nodes, cap.nodes))
+    ruling = rule_on(asked, signals, state.spec.scaling, as_of_ms)
     scale = _scale_event(state, ruling, signals)
+    if cap is not None:
+        scale = msgspec.structs.replace(scale, checks=(cap.check, *scale.checks))
     if ruling.action == "hold":
         return (scale,) if _is_new_hold(state, scale) else NOTHING
     placement = place_job(state, fleet, ruling.target_nodes, as_of_ms)
@@ -327,7 +376,7 @@ def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     return (scale, placement) if _is_new_hold(state, scale) or is_news(state, placement) else NOTHING
 
 
-def _with_drain(state: JobState, placement: ev.PlacementDecided) -> Decision:
+def _with_drain(state: JobState, placement: ev.PlacementDecided, *, reason: str = "resize") -> Decision:
     """The placement and, where it makes nodes leave, the drain that tells them."""
     assert state.spec is not None
     leaving = leaving_nodes(placement)
@@ -335,7 +384,7 @@ def _with_drain(state: JobState, placement: ev.PlacementDecided) -> Decision:
         return (placement,)
     members = state.member_nodes if state.phase == "running" else ()
     ends_round = state.round if any(node in members for node in leaving) else 0
-    drain = ev.DrainDecided(round=ends_round, reason="resize", leaving=leaving, grace_ms=state.spec.grace_ms)
+    drain = ev.DrainDecided(round=ends_round, reason=reason, leaving=leaving, grace_ms=state.spec.grace_ms)
     return (placement, drain)
 
 

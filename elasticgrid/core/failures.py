@@ -7,7 +7,7 @@ class on both paths. Raw texts are kept in the log; a better table can read them
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -131,6 +131,11 @@ def _by_signal(code: int) -> bool:
 
 
 NO_EVIDENCE: Final = ExitEvidence()
+
+
+def is_device_error(texts: Iterable[str]) -> bool:
+    """Whether what was said last tells of hardware that is broken: of this node, unless it is said of many."""
+    return any(_DEVICE.search(text) is not None for text in texts)
 
 
 def app_or_infra(

@@ -16,16 +16,12 @@ from elasticgrid.core.fleet_state import (
     UNUSED,
     FleetState,
     Health,
-    JobNodes,
-    Launch,
-    Phase,
-    Planned,
     ProviderState,
     Usage,
     health_ppm,
     initial_fleet,
-    job_key,
 )
+from elasticgrid.core.job_nodes import NO_NODES, JobNodes, Launch, Phase, Planned, job_key, nodes_of, with_nodes
 from elasticgrid.core.marks import HOUR_MS, MINUTE_MS
 from elasticgrid.core.spec import PPM, ProviderSpec
 
@@ -58,11 +54,6 @@ def _count(deltas: _Deltas, provider: str, phase: Phase, nodes: int) -> None:
 
 def _with_job(fleet: FleetState, key: str, job: JobNodes, deltas: _Deltas) -> FleetState:
     """The fleet with what the job is charged for replaced, and the providers' usage with it."""
-    jobs = fleet.jobs.copy()
-    if job.planned or job.launches:
-        jobs[key] = job
-    else:
-        jobs.pop(key, None)
     usage = fleet.usage.copy()
     providers = fleet.providers
     for name, (in_flight, in_use, draining) in deltas.items():
@@ -74,21 +65,18 @@ def _with_job(fleet: FleetState, key: str, job: JobNodes, deltas: _Deltas) -> Fl
         usage.pop(name, None)
         if name in providers and providers[name].withdrawn:
             providers = {other: each for other, each in providers.items() if other != name}
-    return replace(fleet, jobs=jobs, usage=usage, providers=providers)
+    return replace(fleet, jobs=with_nodes(fleet.jobs, key, job), usage=usage, providers=providers)
 
 
 def _with_launch(fleet: FleetState, key: str, attempt: str, launch: Launch | None, deltas: _Deltas) -> FleetState:
     """The fleet with one launch replaced; one without nodes, or None, is forgotten."""
-    job = fleet.jobs.get(key, _NO_NODES)
+    job = nodes_of(fleet.jobs, key)
     launches = job.launches.copy()
     if launch is None or not launch.nodes:
         launches.pop(attempt, None)
     else:
         launches[attempt] = launch
     return _with_job(fleet, key, replace(job, launches=launches), deltas)
-
-
-_NO_NODES: Final = JobNodes()
 
 
 def _probe_over(fleet: FleetState, provider: str, key: str, assignment: str) -> FleetState:
@@ -140,7 +128,7 @@ def _uncordoned(fleet: FleetState, data: ev.ProviderUncordoned, _event: ev.Event
 
 def _placed(fleet: FleetState, data: ev.PlacementDecided, event: ev.Event, _at_ms: int) -> FleetState:
     key = job_key(event.tenant, event.job)
-    job = fleet.jobs.get(key, _NO_NODES)
+    job = nodes_of(fleet.jobs, key)
     planned, launches = job.planned.copy(), job.launches.copy()
     deltas: _Deltas = {}
     marks = fleet.marks
@@ -185,8 +173,8 @@ def _told_to_leave(launch: Launch, leaving: Iterable[str], deltas: _Deltas) -> L
 
 def _drained(fleet: FleetState, data: ev.DrainDecided, event: ev.Event, _at_ms: int) -> FleetState:
     key = job_key(event.tenant, event.job)
-    job = fleet.jobs.get(key)
-    if job is None or not data.leaving:
+    job = nodes_of(fleet.jobs, key)
+    if not data.leaving:
         return fleet
     deltas: _Deltas = {}
     launches = {name: _told_to_leave(each, data.leaving, deltas) for name, each in job.launches.items()}
@@ -196,8 +184,8 @@ def _drained(fleet: FleetState, data: ev.DrainDecided, event: ev.Event, _at_ms: 
 def _job_over(fleet: FleetState, _data: ev.OutcomeDecided, event: ev.Event, _at_ms: int) -> FleetState:
     """What was only planned is released; what was launched leaves, and is charged until it is gone."""
     key = job_key(event.tenant, event.job)
-    job = fleet.jobs.get(key)
-    if job is None:
+    job = nodes_of(fleet.jobs, key)
+    if job is NO_NODES:
         return fleet
     deltas: _Deltas = {}
     for plan in job.planned.values():
@@ -215,7 +203,7 @@ def _job_over(fleet: FleetState, _data: ev.OutcomeDecided, event: ev.Event, _at_
 def _requested(fleet: FleetState, data: ev.LaunchRequested, event: ev.Event, _at_ms: int) -> FleetState:
     """The plan becomes a launch. One that was given up in between is charged all the same: it may exist."""
     key = job_key(event.tenant, event.job)
-    job = fleet.jobs.get(key, _NO_NODES)
+    job = nodes_of(fleet.jobs, key)
     if data.attempt in job.launches:
         return fleet
     deltas: _Deltas = {}
@@ -231,7 +219,7 @@ def _requested(fleet: FleetState, data: ev.LaunchRequested, event: ev.Event, _at
 
 def _find(fleet: FleetState, event: ev.Event, attempt: str) -> tuple[str, Launch | None]:
     key = job_key(event.tenant, event.job)
-    return key, fleet.jobs.get(key, _NO_NODES).launches.get(attempt)
+    return key, nodes_of(fleet.jobs, key).launches.get(attempt)
 
 
 def _started(fleet: FleetState, data: ev.LaunchStarted, event: ev.Event, at_ms: int) -> FleetState:
@@ -354,7 +342,7 @@ def _joined(fleet: FleetState, data: ev.NodeJoined, event: ev.Event, _at_ms: int
 
 def _left(fleet: FleetState, data: ev.NodeLeft, event: ev.Event, _at_ms: int) -> FleetState:
     key = job_key(event.tenant, event.job)
-    for attempt, launch in fleet.jobs.get(key, _NO_NODES).launches.items():
+    for attempt, launch in nodes_of(fleet.jobs, key).launches.items():
         if data.node in launch.nodes:
             return _without_node(fleet, key, attempt, launch, data.node)
     return fleet
@@ -382,7 +370,7 @@ def _lost(fleet: FleetState, data: ev.NodeLost, event: ev.Event, at_ms: int) -> 
 def _noticed(fleet: FleetState, data: ev.NodePreemptionNotice, event: ev.Event, at_ms: int) -> FleetState:
     """A node that will be taken away counts against its provider only while it is young, and only for once."""
     key = job_key(event.tenant, event.job)
-    for attempt, launch in fleet.jobs.get(key, _NO_NODES).launches.items():
+    for attempt, launch in nodes_of(fleet.jobs, key).launches.items():
         if launch.nodes.get(data.node) == "up":
             if not data.deadline_ms or launch.counted or not _is_young(launch, at_ms):
                 return fleet

@@ -11,10 +11,11 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from elasticgrid.core import marks as mk
+from elasticgrid.core.job_nodes import NodesByJob, nodes_of
 from elasticgrid.core.marks import HOUR_MS, Mark
+from elasticgrid.core.quotas import QuotaState
 from elasticgrid.core.spec import PPM, Market, PlacementPolicy, ProviderSpec
 
-Phase: TypeAlias = Literal["launching", "up", "leaving"]
 RefusalReason: TypeAlias = Literal[
     "constraint", "price", "withdrawn", "cordoned", "mark", "capacity", "slice", "spot_cap"
 ]
@@ -57,53 +58,26 @@ class Health(_Value, frozen=True, kw_only=True):
     as_of_ms: int
 
 
-class Planned(_Value, frozen=True, kw_only=True):
-    """An assignment of which no launch was requested yet."""
-
-    provider: str
-    nodes: int
-
-
-class Launch(_Value, frozen=True, kw_only=True):
-    """A launch that was requested, and its nodes that are not gone.
-
-    Attributes:
-        started_ms: when it was granted; None before.
-        counted: whether a loss of it already counted against the provider's health.
-    """
-
-    assignment: str
-    provider: str
-    nodes: dict[str, Phase]
-    started_ms: int | None = None
-    counted: bool = False
-
-
-class JobNodes(_Value, frozen=True, kw_only=True):
-    """What a job is charged for: by assignment before, by attempt after its launch was requested."""
-
-    planned: dict[str, Planned] = {}
-    launches: dict[str, Launch] = {}
-
-
 class FleetState(_Value, frozen=True, kw_only=True):
-    """Everything the log says about providers.
+    """Everything the log says about what jobs share: providers, and what their tenants may use.
 
     Attributes:
         providers: by name.
         usage: nodes charged, by provider; absent when there are none.
-        jobs: by `<tenant>/<job>`; absent when nothing is charged to the job.
+        jobs: what each job is charged for.
         marks: by scope.
         health: by provider; absent when nothing ever failed.
         granted_ms: when each provider last gave nodes, by the launcher's clock.
+        quotas: what tenants may have, and what they use.
     """
 
     providers: dict[str, ProviderState] = {}
     usage: dict[str, Usage] = {}
-    jobs: dict[str, JobNodes] = {}
+    jobs: NodesByJob = ()
     marks: dict[str, tuple[Mark, ...]] = {}
     health: dict[str, Health] = {}
     granted_ms: dict[str, int] = {}
+    quotas: QuotaState = QuotaState()
 
 
 class Refusal(_Value, frozen=True, kw_only=True):
@@ -134,11 +108,6 @@ def initial_fleet(providers: Iterable[ProviderSpec] = ()) -> FleetState:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def job_key(tenant: str, job: str) -> str:
-    """How a job is named in `FleetState.jobs`."""
-    return f"{tenant}/{job}"
-
-
 def free_nodes(fleet: FleetState, provider: str) -> int:
     """How many more nodes the provider may hold; 0 for one that is not known."""
     state = fleet.providers.get(provider)
@@ -157,8 +126,7 @@ def health_ppm(fleet: FleetState, provider: str, as_of_ms: int) -> int:
 
 def is_leaving(fleet: FleetState, key: str, node: str) -> bool:
     """Whether the job's node was told to leave."""
-    job = fleet.jobs.get(key)
-    return job is not None and any(launch.nodes.get(node) == "leaving" for launch in job.launches.values())
+    return any(launch.nodes.get(node) == "leaving" for launch in nodes_of(fleet.jobs, key).launches.values())
 
 
 def policy_refusal(

@@ -17,6 +17,8 @@ from elasticgrid.core.fleet import FleetState, evolve_fleet, initial_fleet
 from elasticgrid.core.job import JobState, initial
 from elasticgrid.core.job_fold import evolve
 from elasticgrid.core.names import GRID_TENANT
+from elasticgrid.core.quotas import evolve_quotas
+from elasticgrid.core.tenancy import AccessState, evolve_access
 
 JobKey = tuple[str, str]
 
@@ -38,11 +40,12 @@ class GridSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     unknown_events: int
     fleet: FleetState
+    access: AccessState
     jobs: tuple[JobState, ...]
 
 
 class GridFold:
-    """Folds recorded events, in order, into job states and the fleet.
+    """Folds recorded events, in order, into job states, the fleet, and who may do what.
 
     Args:
         memory: how many of the last events can be looked behind; 0 is quickest.
@@ -54,6 +57,7 @@ class GridFold:
         self.events = 0
         self.unknown_events = 0
         self.fleet: FleetState = initial_fleet()
+        self.access = AccessState()
         self._jobs: dict[JobKey, JobState] = {}
         self._replaced: deque[_Replaced] = deque(maxlen=memory)
         self._remembers = memory > 0
@@ -73,11 +77,15 @@ class GridFold:
         else:
             self.fleet = evolve_fleet(fleet, recorded)
         if event.tenant == GRID_TENANT:
-            key = before = None
+            key = before = after = None
+            self.access = evolve_access(self.access, recorded)
         else:
             key = (event.tenant, event.job)
             before = self._jobs.get(key)
-            self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
+            after = self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
+        quotas = evolve_quotas(self.fleet.quotas, after, recorded)
+        if quotas is not self.fleet.quotas:
+            self.fleet = msgspec.structs.replace(self.fleet, quotas=quotas)
         if self._remembers:
             self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
         return key
@@ -90,6 +98,7 @@ class GridFold:
             events=self.events,
             unknown_events=self.unknown_events,
             fleet=self.fleet,
+            access=self.access,
             jobs=tuple(self._jobs.values()),
         )
 
@@ -102,6 +111,7 @@ class GridFold:
         fold.events = snapshot.events
         fold.unknown_events = snapshot.unknown_events
         fold.fleet = snapshot.fleet
+        fold.access = snapshot.access
         fold._jobs = {(job.tenant, job.id): job for job in snapshot.jobs}
         return fold
 

@@ -8,7 +8,7 @@ import msgspec
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.scaling import AppliedChange, Measured, Situation
-from elasticgrid.core.spec import JobSpec, Market
+from elasticgrid.core.spec import Band, JobSpec, Market
 from elasticgrid.core.window import median
 
 Phase = Literal["submitted", "starting", "running", "draining", "ending", "completed", "failed", "cancelled"]
@@ -91,6 +91,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the log says about a job.
 
     Attributes:
+        metadata: what a client of the service's first interface sent along, as JSON; empty for every other client.
+        band: whose nodes are placed first; as submitted, or as asked for since.
         target_nodes: the size last decided on and placed.
         decision_sequence: log sequence of the last decision, the version that the next one expects.
         decisions: how many decisions there were; `decision_ids` the events of the last one.
@@ -105,6 +107,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
         app_failures, infra_failures: failures so far, by who is to blame; `last_failure` the last one.
         infra_charged: of those of the infrastructure, how many its budget is charged with: healthy time gives back.
         healthy_ms: healthy time that has given nothing back yet; `healthy_round` the last round it was counted of.
+        device_errors: nodes that failed with an error of their hardware lately, and when.
         stuck: what was said of workers of the last round that live but do not get on; empty when nothing was.
         spent_microdollars: cost of the nodes that are gone; `cost_microdollars` adds those that run.
         illegal: events the state did not allow; `strays` facts about nodes it does not know.
@@ -118,6 +121,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int = 0
     submitted_id: str = ""
     idempotency_key: str = ""
+    metadata: str = ""
+    band: Band = "batch"
     sequence: int = 0
     last_event_id: str = ""
     last_event_ms: int = 0
@@ -155,6 +160,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     healthy_round: int = 0
     last_failure: CountedFailure | None = None
     stuck: str = ""
+    device_errors: dict[str, int] = {}
     failure_text: str = ""
     spent_microdollars: int = 0
     samples_published: int = 0

@@ -10,8 +10,17 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.failures import is_device_error
 from elasticgrid.core.job import GONE, JobState, LaunchStatus, NodeState, NodeStatus, node_charge
-from elasticgrid.core.job_failures import DISRUPTION_MS, Blame, charged, health_counted, is_ambiguous, reclassified
+from elasticgrid.core.job_failures import (
+    DISRUPTION_MS,
+    Blame,
+    charged,
+    device_failed,
+    health_counted,
+    is_ambiguous,
+    reclassified,
+)
 from elasticgrid.core.scaling import AppliedChange
 
 #: Applied changes that are remembered: more than can fall into the longest time a rule looks back.
@@ -247,6 +256,8 @@ def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: 
     text = f"rank {exits.rank} on {data.node} ended with {_exit_text(exits.code)} in round {data.round}"
     said = (exits.message or exits.last_lines).strip().rsplit("\n", 1)[-1]
     text += f": {said[:MAX_FAILURE_TEXT]}" if said else ""
+    if data.failure == "infra_failed" and is_device_error((exits.message, exits.last_lines)):
+        return device_failed(after, after.nodes[node.id], at_ms=recorded.recorded_ms, text=text)
     on_spot = state.launches[node.assignment].market == "spot"
     blame: Blame = (
         "app_failed" if data.failure == "app_failed" and not _noticed_lately(state, recorded) else "infra_failed"
@@ -290,18 +301,30 @@ def _preemption_notice(
     state: JobState, data: ev.NodePreemptionNotice, recorded: ev.Recorded, event: ev.Event
 ) -> JobState:
     node = _known(state, data.node)
-    if node is None:
-        return _stray(state)
-    deadlines = [deadline_ms for deadline_ms in (node.notice_deadline_ms, data.deadline_ms) if deadline_ms > 0]
+    return _stray(state) if node is None else _noticed(state, node, data.deadline_ms, recorded)
+
+
+def _noticed(state: JobState, node: NodeState, deadline_ms: int, recorded: ev.Recorded) -> JobState:
+    """The job once it is known that the node will be taken away."""
+    deadlines = [each for each in (node.notice_deadline_ms, deadline_ms) if each > 0]
     after = _with_node(
         state,
         node,
         notice_ms=node.notice_ms or recorded.recorded_ms,
         notice_deadline_ms=min(deadlines, default=0),
     )
-    if data.node not in state.member_nodes:
+    if node.id not in state.member_nodes:
         return after
-    return reclassified(after, state.round, at_ms=recorded.recorded_ms, text=f"{data.node} is being taken away")
+    return reclassified(after, state.round, at_ms=recorded.recorded_ms, text=f"{node.id} is being taken away")
+
+
+def _interrupted(state: JobState, data: ev.JobInterruptRequested, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    """As if each of these nodes had given notice itself."""
+    for name in data.nodes:
+        node = _known(state, name)
+        if node is not None:
+            state = _noticed(state, node, data.deadline_ms, recorded)
+    return state
 
 
 def _reclassified(state: JobState, data: ev.NodeReclassified, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -346,6 +369,7 @@ FACT_HANDLERS: Final[dict[type[Any], Any]] = {
     ev.NodeFailed: _failed,
     ev.NodeLeft: _left,
     ev.NodePreemptionNotice: _preemption_notice,
+    ev.JobInterruptRequested: _interrupted,
     ev.NodeReclassified: _reclassified,
     ev.NodeStuck: _stuck,
 }

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from elasticgrid.core import events as ev
-from elasticgrid.core.job import CountedFailure, JobState
+from elasticgrid.core.job import CountedFailure, JobState, NodeState
 
 #: A notice, or the loss of a node, this long after an exit shows that the infrastructure is to blame for it.
 DISRUPTION_MS: Final = 60_000
@@ -19,6 +19,10 @@ REFUND_MS: Final = 600_000
 #: The pause before the round that follows the second infrastructure failure; each further one doubles it.
 PAUSE_FIRST_MS: Final = 10_000
 PAUSE_MOST_MS: Final = 600_000
+
+#: Hardware that breaks on so many nodes of one job within this time is broken by the job.
+DEVICE_ERRORS: Final = 3
+DEVICE_ERRORS_WITHIN_MS: Final = 3_600_000
 
 Blame = Literal["app_failed", "infra_failed"]
 
@@ -44,6 +48,22 @@ def charged(state: JobState, blame: Blame, *, at_ms: int, text: str, open_to_not
         failure_text=text,
         last_failure=failure,
     )
+
+
+def device_failed(state: JobState, node: NodeState, *, at_ms: int, text: str) -> JobState:
+    """The job after the hardware of one of its nodes failed.
+
+    The node is to be replaced, as one that gave notice is, and the job is charged nothing: the node may break one job
+    after the other. When it happens to node after node of this job in a short time, the job is what breaks them.
+    """
+    lately = {each: when for each, when in state.device_errors.items() if at_ms - when < DEVICE_ERRORS_WITHIN_MS}
+    errors = {**lately, node.id: at_ms}
+    nodes = {**state.nodes, node.id: replace(node, notice_ms=node.notice_ms or at_ms)}
+    state = replace(state, device_errors=errors, nodes=nodes)
+    if len(errors) >= DEVICE_ERRORS:
+        text = f"{text}; {len(errors)} nodes of this job had an error of their hardware"
+        return charged(state, "app_failed", at_ms=at_ms, text=text)
+    return replace(health_counted(state, at_ms), failure_text=text)
 
 
 def reclassified(state: JobState, round_number: int, *, at_ms: int, text: str) -> JobState:

@@ -123,6 +123,8 @@ def _submitted(state: JobState, data: ev.JobSubmitted, recorded: ev.Recorded, ev
         submitted_ms=recorded.recorded_ms,
         submitted_id=event.id,
         idempotency_key=data.idempotency_key,
+        metadata=data.metadata,
+        band=data.spec.band,
         min_nodes=data.spec.min_nodes,
         max_nodes=data.spec.max_nodes,
     )
@@ -146,6 +148,10 @@ def _resize(state: JobState, data: ev.JobResizeRequested, recorded: ev.Recorded,
     if state.terminal or not 1 <= data.min_nodes <= data.max_nodes:
         return _illegal(state, recorded, event, f"bounds {data.min_nodes}..{data.max_nodes}")
     return replace(state, min_nodes=data.min_nodes, max_nodes=data.max_nodes)
+
+
+def _prioritized(state: JobState, data: ev.JobPriorityRequested, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    return state if state.terminal else replace(state, band=data.band)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -279,6 +285,7 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     ev.JobPauseRequested: _pause,
     ev.JobResumeRequested: _resume,
     ev.JobResizeRequested: _resize,
+    ev.JobPriorityRequested: _prioritized,
     ev.ScaleDecided: _scaled,
     ev.PlacementDecided: _placed,
     ev.DrainDecided: _drain,

@@ -37,7 +37,7 @@ def place_job(
     demand = Demand(
         tenant=state.tenant,
         job=state.id,
-        band=state.spec.band,
+        band=state.band,
         submitted_ms=state.submitted_ms,
         min_nodes=min(state.min_nodes, nodes),
         target_nodes=nodes,

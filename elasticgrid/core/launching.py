@@ -47,6 +47,22 @@ def launch_actions(state: JobState, as_of_ms: int) -> tuple[Start | Stop, ...]:
     return tuple(actions)
 
 
+def never_booted(state: JobState, launch: LaunchState) -> bool:
+    """Whether nobody joined in all the time the job gives its nodes. One that was given up sooner is no failure."""
+    assert state.spec is not None
+    if any(state.nodes[node].joined_sequence for node in launch.nodes):
+        return False
+    given_up_ms = launch.released_ms or (state.drain_ms if state.ending is not None else 0)
+    # The decider counts by another clock than the log does: a tenth is more than they differ.
+    return given_up_ms - launch.placed_ms >= state.spec.join_timeout_ms * 9 // 10
+
+
+def not_joined_text(state: JobState) -> str:
+    """What a launch failed of that never booted."""
+    assert state.spec is not None
+    return f"its agents did not join in {state.spec.join_timeout_ms / 1000:g} s"
+
+
 def _stop_reason(state: JobState, launch: LaunchState, as_of_ms: int) -> str:
     assert state.spec is not None
     if all(state.nodes[node].status in GONE for node in launch.nodes):

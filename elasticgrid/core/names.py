@@ -16,6 +16,8 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN, description="lower-case
 GRID_TENANT = "_grid"
 #: The job token of facts about the fleet.
 FLEET = "fleet"
+#: The job token of facts about who may do what, and how much of it: tenants, their keys and their quotas.
+ACCESS = "access"
 
 _NAME = re.compile(NAME_PATTERN)
 
@@ -43,3 +45,12 @@ def derived_id(time_ms: int, *parts: object) -> str:
 def content_digest(value: object) -> str:
     """The first 16 hex digits of the SHA-256 of `value`'s canonical JSON; equal values have equal digests."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+
+
+def submission_folder(tenant: str, job: str, submitted_id: str) -> str:
+    """The folder of one submission: of no other job, and of no earlier one of the same name.
+
+    Args:
+        submitted_id: of the event that the job began with.
+    """
+    return f"{tenant}-{job}-{submitted_id[-8:]}"

@@ -20,10 +20,10 @@ from elasticgrid.core.fleet_state import (
     free_nodes,
     initial_fleet,
     is_leaving,
-    job_key,
     policy_refusal,
     usable,
 )
+from elasticgrid.core.job_nodes import job_key
 from elasticgrid.core.marks import MINUTE_MS, probing_scopes
 from elasticgrid.core.placement_report import Candidates, looked_at, never_because, waiting_because
 from elasticgrid.core.spec import PPM, Band, JobSpec, Market, PlacementPolicy, ProviderSpec

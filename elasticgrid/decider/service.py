@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -55,16 +56,46 @@ class OpenSamples(Protocol):
         ...
 
 
-class DeciderStats(msgspec.Struct, frozen=True):
-    """What the decider has read and done since it started."""
+class DeciderStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the decider has read and done since it started.
+
+    Attributes:
+        sequence, samples_sequence: how far it has read the two streams.
+        stopped_jobs: jobs of which nothing is decided any more, because that failed or an event is of an unknown type.
+        oldest_sample_ms: when the last sample came of the job that trains and is silent the longest; None for none.
+        ticked_ms: when it last looked at every job.
+    """
 
     events: int
+    sequence: int
     sample_messages: int
     samples: int
+    samples_sequence: int
     refused: dict[str, int]
     decisions: int
     conflicts: int
     broken_jobs: int
+    stopped_jobs: int
+    oldest_sample_ms: int | None
+    ticked_ms: int
+
+    @staticmethod
+    def begin() -> DeciderStats:
+        """Of one that has done nothing yet."""
+        return DeciderStats(
+            events=0,
+            sequence=0,
+            sample_messages=0,
+            samples=0,
+            samples_sequence=0,
+            refused={},
+            decisions=0,
+            conflicts=0,
+            broken_jobs=0,
+            stopped_jobs=0,
+            oldest_sample_ms=None,
+            ticked_ms=0,
+        )
 
 
 class _Rebuilding(msgspec.Struct, frozen=True):
@@ -82,9 +113,19 @@ class Decider:
         open_samples: makes the follower of the samples stream; called once the log has been read.
         clock: for the time of timer decisions.
         grid: the fold of a first part of the log, when there is one already.
+        on_decided: told of each decision in the log, how many milliseconds after what asked for it: an event, a
+            completed step, the timer.
     """
 
-    def __init__(self, log: EventLog, open_samples: OpenSamples, clock: Clock, *, grid: GridFold | None = None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        open_samples: OpenSamples,
+        clock: Clock,
+        *,
+        grid: GridFold | None = None,
+        on_decided: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._log = log
         self._open_samples = open_samples
         self._clock = clock
@@ -103,6 +144,10 @@ class Decider:
         self._untrusted: asyncio.Queue[LogError] = asyncio.Queue()
         self._decisions = 0
         self._conflicts = 0
+        self._on_decided = on_decided
+        #: When something first asked about a job that has not been answered yet.
+        self._asked_ms: dict[JobKey, int] = {}
+        self._ticked_ms = 0
 
     @property
     def grid(self) -> GridFold:
@@ -112,14 +157,28 @@ class Decider:
     @property
     def stats(self) -> DeciderStats:
         """What was read and done so far."""
+        jobs = [state for state in self._grid.jobs() if not state.terminal and not is_record(state.tenant)]
+        training = [state for state in jobs if state.phase == "running" and state.round_active_ms]
+        windows = [self._evidence.window((state.tenant, state.id)) for state in training]
         return DeciderStats(
             events=self._grid.events,
+            sequence=self._grid.sequence,
             sample_messages=self._evidence.messages,
             samples=self._evidence.samples,
+            samples_sequence=self._evidence.sequence,
             refused=dict(self._evidence.refused),
             decisions=self._decisions,
             conflicts=self._conflicts,
             broken_jobs=len(self._broken),
+            stopped_jobs=sum(1 for state in jobs if state.unknown_type or (state.tenant, state.id) in self._broken),
+            oldest_sample_ms=min(
+                (
+                    max(state.round_active_ms, window.last_sample_ms if window is not None else 0)
+                    for state, window in zip(training, windows, strict=True)
+                ),
+                default=None,
+            ),
+            ticked_ms=self._ticked_ms,
         )
 
     async def run(self) -> None:
@@ -160,10 +219,10 @@ class Decider:
         async for recorded in self._log.follow(after=self._grid.sequence):
             key = self._fold(recorded)
             if key is not None:
-                self._consider(key)
+                self._consider(key, asked_ms=recorded.recorded_ms)
             else:
                 for state in self._grid.jobs():
-                    self._consider((state.tenant, state.id))
+                    self._consider((state.tenant, state.id), asked_ms=recorded.recorded_ms)
 
     def _fold(self, recorded: Recorded) -> JobKey | None:
         key = self._grid.apply(recorded)
@@ -253,20 +312,28 @@ class Decider:
             for state in self._grid.jobs():
                 self._consider((state.tenant, state.id))
         elif completed:
-            self._consider(key)
+            self._consider(key, asked_ms=message.time_ms)
 
     async def _tick(self) -> None:
         while True:
             await self._clock.sleep(TICK_S)
+            self._ticked_ms = self._clock.now_ms()
             for state in self._grid.jobs():
                 if not state.terminal:
                     self._consider((state.tenant, state.id))
 
-    def _consider(self, key: JobKey) -> None:
-        """Ask the core about a job, unless its last decision has not come back yet."""
+    def _consider(self, key: JobKey, *, asked_ms: int | None = None) -> None:
+        """Ask the core about a job, unless its last decision has not come back yet.
+
+        Args:
+            key: the job.
+            asked_ms: when what asks happened; now when None.
+        """
         state = self._grid.job(key)
         if state is None or state.terminal or is_record(state.tenant) or key in self._broken:
+            self._asked_ms.pop(key, None)
             return
+        self._asked_ms.setdefault(key, asked_ms if asked_ms is not None else self._clock.now_ms())
         if key in self._appending or key in self._awaited:
             self._dirty.add(key)
             return
@@ -285,12 +352,15 @@ class Decider:
                 self._held_back.add(key)
                 return
             self._placing = key
+        asked = self._asked_ms.pop(key)
         if decision:
             reading = Reading(self._grid.sequence, self._evidence.sequence)
             events = decision_events(state, decision, as_of_ms, reading)
-            self._appending[key] = asyncio.create_task(self._append(key, state, decision, events))
+            self._appending[key] = asyncio.create_task(self._append(key, state, decision, events, asked))
 
-    async def _append(self, key: JobKey, state: JobState, decision: Decision, events: list[Event]) -> None:
+    async def _append(
+        self, key: JobKey, state: JobState, decision: Decision, events: list[Event], asked_ms: int
+    ) -> None:
         version = max(state.decision_sequence, self._unreadable.get(key, 0))
         expect = Expectation(Scope(*key, writer="decision"), version)
         try:
@@ -310,6 +380,7 @@ class Decider:
                     return
                 else:
                     self._decisions += 1
+                    self._on_decided(max(self._clock.now_ms() - asked_ms, 0))
                     types = [type_of(data) for data in decision]
                     log.info("decided", tenant=key[0], job=key[1], sequence=last, what=types)
                     break

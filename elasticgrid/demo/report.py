@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from elasticgrid.demo.chaos_plan import What
 from elasticgrid.review.report import VerifyReport
 from elasticgrid.review.summary import RunSummary
 
@@ -48,6 +49,27 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
 
 
+class Kill(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that was killed (SIGKILL), seconds after the job was submitted."""
+
+    at_s: float
+    what: What
+    pid: int
+
+
+class ChaosResult(DemoResult, frozen=True, kw_only=True):
+    """What `elasticgrid demo --chaos SEED --json` prints: what the demonstration's result has, and three fields more.
+
+    Attributes:
+        seed: what the moments of the kills were drawn from.
+        orphans: processes of the run that were still there when everything had ended.
+    """
+
+    seed: int
+    kills: tuple[Kill, ...]
+    orphans: int
+
+
 def judge(
     summary: RunSummary,
     report: VerifyReport,
@@ -62,14 +84,10 @@ def judge(
     loss_last = summary.loss_last if summary.loss_last is not None else 0.0
     worlds = summary.worlds
     checks = [
-        (summary.phase == "completed", f"the job ended as {summary.phase}: {summary.outcome_reason}"),
         (any(after > before for before, after in pairwise(worlds)), "the world never grew"),
         (any(after < before for before, after in pairwise(worlds)), "the world never shrank"),
         (loss_last < loss_first, f"the loss did not fall: {loss_first:.3f} -> {loss_last:.3f}"),
-        (summary.duplicate_steps == 0, f"{summary.duplicate_steps} steps of the committed line ran twice"),
-        (report.diverged == 0, f"{report.diverged} decisions came out differently when they were taken again"),
-        (report.decisions > 0 and report.verified == report.decisions, "not every decision could be verified"),
-        (not report.law_breaches, f"{report.law_breaches} laws of the log are broken"),
+        *_always(summary, report),
     ]
     return DemoResult(
         worlds=worlds,
@@ -90,3 +108,42 @@ def judge(
         archive=str(archive),
         failures=tuple(text for holds, text in checks if not holds),
     )
+
+
+def judge_chaos(
+    summary: RunSummary,
+    report: VerifyReport,
+    *,
+    published: int,
+    dropped: int,
+    duration_s: float,
+    archive: Path,
+    seed: int,
+    planned: int,
+    kills: tuple[Kill, ...],
+    orphans: int,
+) -> ChaosResult:
+    """The result of a run under chaos, with everything that is wrong with it.
+
+    Which sizes its world took is not judged: that depends on what was killed when.
+    """
+    result = judge(summary, report, published=published, dropped=dropped, duration_s=duration_s, archive=archive)
+    checks = [
+        *_always(summary, report),
+        (not orphans, f"{orphans} processes were left behind"),
+        (len(kills) == planned, f"{len(kills)} of {planned} kills happened before the job was over"),
+    ]
+    values = {name: getattr(result, name) for name in result.__struct_fields__}
+    values["failures"] = tuple(text for holds, text in checks if not holds)
+    return ChaosResult(**values, seed=seed, kills=kills, orphans=orphans)
+
+
+def _always(summary: RunSummary, report: VerifyReport) -> list[tuple[bool, str]]:
+    """What must hold of any run, and what is wrong if it does not."""
+    return [
+        (summary.phase == "completed", f"the job ended as {summary.phase}: {summary.outcome_reason}"),
+        (summary.duplicate_steps == 0, f"{summary.duplicate_steps} steps of the committed line ran twice"),
+        (report.diverged == 0, f"{report.diverged} decisions came out differently when they were taken again"),
+        (report.decisions > 0 and report.verified == report.decisions, "not every decision could be verified"),
+        (not report.law_breaches, f"{report.law_breaches} laws of the log are broken"),
+    ]

@@ -12,6 +12,7 @@ from elasticgrid.documents.pages.events import events_page, samples_page
 from elasticgrid.documents.pages.files import grid_page, job_page
 from elasticgrid.documents.pages.http import http_page
 from elasticgrid.documents.pages.markdown import page, table
+from elasticgrid.documents.pages.metrics import metrics_page
 from elasticgrid.documents.pages.rules import rules_page
 from elasticgrid.documents.pages.settings import settings_page
 
@@ -25,6 +26,7 @@ _HOLDS: Final = {
     "samples.md": "what workers publish",
     "subjects.md": "subjects, streams, and who may write what",
     "http.md": "the gateway's routes",
+    "metrics.md": "what Prometheus is told",
     "errors.md": "errors with their codes",
 }
 
@@ -51,6 +53,7 @@ def generate(command_line: Command, exit_code_of: ExitCodeOf) -> dict[str, str]:
         "samples.md": samples_page(),
         "subjects.md": bus_page(),
         "http.md": http_page(),
+        "metrics.md": metrics_page(),
         "errors.md": errors_page(exit_code_of),
     }
 

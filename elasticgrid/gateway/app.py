@@ -14,16 +14,24 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, License, SecurityScheme
 
 from elasticgrid.core.errors import ElasticGridError
+from elasticgrid.gateway.artifact_routes import ARTIFACT_ROUTES
 from elasticgrid.gateway.auth import KEY_HEADER
 from elasticgrid.gateway.bodies import MAX_BODY_BYTES
+from elasticgrid.gateway.bus_credentials import BUS_ROUTES
+from elasticgrid.gateway.dashboard.routes import DASHBOARD_ROUTES
 from elasticgrid.gateway.event_routes import EVENT_ROUTES
 from elasticgrid.gateway.export_routes import EXPORT_ROUTES
+from elasticgrid.gateway.gate import caller_of, let_in
 from elasticgrid.gateway.grid_routes import GRID_ROUTES, OPEN_ROUTES
 from elasticgrid.gateway.job_routes import JOB_ROUTES
 from elasticgrid.gateway.log_routes import LOG_ROUTES
+from elasticgrid.gateway.login import LOGIN_ROUTES, SESSION_COOKIE, WHOAMI_ROUTES
+from elasticgrid.gateway.metrics_routes import METRICS_ROUTES
 from elasticgrid.gateway.openapi_document import completed, encode
 from elasticgrid.gateway.problems import answer_problem
+from elasticgrid.gateway.review_routes import review_router
 from elasticgrid.gateway.service import GatewayService
+from elasticgrid.gateway.tenant_routes import TENANT_ROUTES
 from elasticgrid.gateway.trust_routes import TRUST_ROUTES
 
 API_VERSION: Final = "1.0.0"
@@ -44,8 +52,8 @@ def create_app(gateway: GatewayService) -> Litestar:
 def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
     """The application that asks `find_gateway` at each request for whom it answers."""
 
-    async def require_key(connection: ASGIConnection, _handler: BaseRouteHandler) -> None:  # type: ignore[type-arg] # the guard is for connections of every kind
-        find_gateway().key.require(connection.headers)
+    async def admit(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+        let_in(find_gateway().keyring, connection, handler)
 
     async def provide_gateway() -> GatewayService:
         return find_gateway()
@@ -54,12 +62,27 @@ def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
         route_handlers=[
             Router(
                 "/v1",
-                route_handlers=[*JOB_ROUTES, *LOG_ROUTES, *EVENT_ROUTES, *EXPORT_ROUTES, *TRUST_ROUTES, *GRID_ROUTES],
-                guards=[require_key],
+                route_handlers=[
+                    *JOB_ROUTES,
+                    *LOG_ROUTES,
+                    *EVENT_ROUTES,
+                    *EXPORT_ROUTES,
+                    *TRUST_ROUTES,
+                    *GRID_ROUTES,
+                    *WHOAMI_ROUTES,
+                    *TENANT_ROUTES,
+                    *BUS_ROUTES,
+                    *ARTIFACT_ROUTES,
+                    review_router(),
+                ],
+                guards=[admit],
             ),
             Router("/v1", route_handlers=OPEN_ROUTES),
+            Router("/", route_handlers=LOGIN_ROUTES),
+            Router("/", route_handlers=METRICS_ROUTES),
+            Router("/", route_handlers=DASHBOARD_ROUTES),
         ],
-        dependencies={"gateway": Provide(provide_gateway)},
+        dependencies={"gateway": Provide(provide_gateway), "caller": Provide(caller_of, sync_to_thread=False)},
         exception_handlers={Exception: answer_problem, ElasticGridError: answer_problem},
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
@@ -72,11 +95,12 @@ def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
             render_plugins=[_Document(path="/openapi.json")],
             use_handler_docstrings=True,
             operation_id_creator=lambda handler, _method, _path: handler.handler_name,
-            security=[{"apiKey": []}, {"bearer": []}],
+            security=[{"apiKey": []}, {"bearer": []}, {"session": []}],
             components=Components(
                 security_schemes={
                     "apiKey": SecurityScheme(type="apiKey", name=KEY_HEADER, security_scheme_in="header"),
                     "bearer": SecurityScheme(type="http", scheme="bearer"),
+                    "session": SecurityScheme(type="apiKey", name=SESSION_COOKIE, security_scheme_in="cookie"),
                 }
             ),
         ),

@@ -1,4 +1,4 @@
-"""Who may ask: the admin key, made at the first start, and the check of every request."""
+"""Files of the gateway that open something: the admin key, and the secret that other keys are kept under."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hmac
 import os
 import secrets
 import stat
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,9 +14,9 @@ from typing import Final
 import msgspec
 
 from elasticgrid.core.errors import InvalidInput
-from elasticgrid.gateway.problems import NotAuthenticated
 
 ADMIN_KEY_FILE: Final = "admin.key"
+SECRET_FILE: Final = "gateway.secret"  # noqa: S105 - the name of its file
 KEY_HEADER: Final = "X-API-Key"
 
 _PREFIX_LENGTH: Final = 8
@@ -36,25 +35,9 @@ class AdminKey(msgspec.Struct, frozen=True):
     prefix: str
     digest: bytes
 
-    @property
-    def actor(self) -> str:
-        """How its holder is named in events."""
-        return f"key:{self.prefix}"
-
-    def require(self, headers: Mapping[str, str]) -> None:
-        """Refuse a request without the key.
-
-        Raises:
-            NotAuthenticated: there is none in it, or another.
-        """
-        given = headers.get(KEY_HEADER.lower(), "")
-        if not given:
-            scheme, _, token = headers.get("authorization", "").partition(" ")
-            given = token.strip() if scheme.lower() == "bearer" else ""
-        if not given:
-            raise NotAuthenticated("the request has no key", hint=f"send it as {KEY_HEADER}, or as a bearer token")
-        if not hmac.compare_digest(_digest(given), self.digest):
-            raise NotAuthenticated("this is not a key of this gateway", hint=f"the key is in its {ADMIN_KEY_FILE}")
+    def matches(self, key: str) -> bool:
+        """Whether it is this one; takes the same time whatever the answer."""
+        return hmac.compare_digest(_digest(key), self.digest)
 
 
 def admin_key(data_dir: Path) -> AdminKey:
@@ -63,24 +46,38 @@ def admin_key(data_dir: Path) -> AdminKey:
     Raises:
         InvalidInput: the file is not such a key, or others can read it.
     """
-    path = data_dir / ADMIN_KEY_FILE
-    if not os.path.lexists(path):
-        _create(path)
-    text = _read(path)
-    if not _MIN_LENGTH <= len(text) <= _MAX_LENGTH or not text.isascii() or not text.isprintable() or " " in text:
-        raise InvalidInput("this file holds no key", where=str(path), hint="delete it; the next start makes a new one")
+    text = _read_or_make(
+        data_dir / ADMIN_KEY_FILE, f"{secrets.token_hex(_PREFIX_LENGTH // 2)}{secrets.token_urlsafe(32)}"
+    )
     return AdminKey(prefix=text[:_PREFIX_LENGTH], digest=_digest(text))
 
 
-def _create(path: Path) -> None:
+def gateway_secret(data_dir: Path) -> bytes:
+    """The secret that keys and sessions are kept under; made at the first call. Without it all of them are void.
+
+    Raises:
+        InvalidInput: the file holds none, or others can read it.
+    """
+    return _read_or_make(data_dir / SECRET_FILE, secrets.token_urlsafe(48)).encode()
+
+
+def _read_or_make(path: Path, new: str) -> str:
+    if not os.path.lexists(path):
+        _create(path, new)
+    text = _read(path)
+    if not _MIN_LENGTH <= len(text) <= _MAX_LENGTH or not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidInput("this file holds no key", where=str(path), hint="delete it; the next start makes a new one")
+    return text
+
+
+def _create(path: Path, key: str) -> None:
     """Write a new key beside and link it into place, so that there is never half a key, and never a second one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key = f"{secrets.token_hex(_PREFIX_LENGTH // 2)}{secrets.token_urlsafe(32)}\n"
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(key)
+            file.write(f"{key}\n")
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):  # another process was first

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec.inspect import StructType, type_info
 
 from elasticgrid.core.errors import InvalidInput
+from elasticgrid.core.spec import Band
 
 #: Less than the bus takes in one message, so that what is accepted can be appended.
 MAX_BODY_BYTES: Final = 128 * 1024
@@ -29,6 +30,24 @@ class ResizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     min_nodes: int | None = None
     max_nodes: int | None = None
+    reason: str = ""
+
+
+class PriorityRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Another band for a job: whose nodes are placed first."""
+
+    band: Band
+    reason: str = ""
+
+
+class InterruptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice for every node at a provider.
+
+    Attributes:
+        notice_s: in how many seconds they are said to be taken away; 0 says no time.
+    """
+
+    notice_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 120
     reason: str = ""
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from litestar import get
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from elasticgrid.gateway.parameters import Gateway, LastEventId, Limit, OptionalSequence, Sequence, Tenant, TenantFilter
+from elasticgrid.gateway.parameters import (
+    Gateway,
+    LastEventId,
+    Limit,
+    OptionalSequence,
+    Sequence,
+    Tenant,
+    TenantFilter,
+    TimeFilter,
+)
 from elasticgrid.gateway.service import DEFAULT_TENANT
 from elasticgrid.projections.results import EventPage
 
@@ -24,11 +33,33 @@ async def list_events(
     after: Sequence = 0,
     tenant: TenantFilter = "",
     job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
-    type: Annotated[str, QueryParameter(max_length=100, description="only of this type")] = "",  # noqa: A002 - the parameter's name
+    type: Annotated[
+        str, QueryParameter(max_length=100, description="only of this type; `launch` is every `launch.*`")
+    ] = "",
+    since_ms: TimeFilter = None,
+    until_ms: TimeFilter = None,
+    order: Annotated[Literal["asc", "desc"], QueryParameter(description="`desc` begins with the newest")] = "asc",
+    before: OptionalSequence = None,
     limit: Limit = 100,
 ) -> EventPage:
-    """In the order of the log. `next_after` is the `after` of the next page."""
-    return await gateway.views.events(after=after, tenant=tenant, job=job, event_type=type, limit=limit)
+    """In the order of the log; `next_after` is the `after` of the next page.
+
+    With `order=desc` the newest come first, and `next_before` is the `before` of the next page.
+    """
+    if order == "desc":
+        return await gateway.views.events_before(
+            before, tenant=tenant, job=job, event_type=type, since_ms=since_ms or 0, until_ms=until_ms, limit=limit
+        )
+    return await gateway.views.events(
+        after=after,
+        through=before - 1 if before else None,
+        tenant=tenant,
+        job=job,
+        event_type=type,
+        since_ms=since_ms or 0,
+        until_ms=until_ms,
+        limit=limit,
+    )
 
 
 @get("/events/stream", media_type=_STREAM, summary="Watch events")

@@ -4,40 +4,77 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from litestar import Request, get, post
+from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 import elasticgrid
+from elasticgrid.gateway.access import needs
 from elasticgrid.gateway.answers import Health, ProviderList, Version
-from elasticgrid.gateway.bodies import ReasonRequest, decode_body
-from elasticgrid.gateway.parameters import MAX_INTEGER, Gateway, TenantFilter, takes
-from elasticgrid.gateway.providers import ProviderView
+from elasticgrid.gateway.bodies import InterruptRequest, ReasonRequest, decode_body
+from elasticgrid.gateway.conditions import IfMatch, etag, wanted_sequence
+from elasticgrid.gateway.gate import looks_at_caller
+from elasticgrid.gateway.parameters import MAX_INTEGER, Caller, Gateway, TenantFilter, takes
+from elasticgrid.gateway.providers import FLEET_SCOPE, Interrupted, ProviderView
 from elasticgrid.projections.results import CostReport
 
 
-@get("/providers", summary="List providers")
-async def list_providers(gateway: Gateway) -> ProviderList:
-    """With what they hold, and why they take no nodes where they do not."""
-    return ProviderList(items=gateway.providers())
+@get("/providers", opt=looks_at_caller(), summary="List providers")
+async def list_providers(gateway: Gateway, caller: Caller) -> Response[ProviderList]:
+    """With what they hold, and why they take no nodes where they do not.
+
+    For a tenant's key these are the tenant's own nodes, and nothing is said of what others made of a provider.
+    """
+    headers = etag(await gateway.caught_up(FLEET_SCOPE))
+    return Response(ProviderList(items=gateway.providers(caller.tenant)), headers=headers)
 
 
 @post(
     "/providers/{provider:str}/cordon",
     status_code=200,
     operation_class=takes(ReasonRequest),
+    opt=needs("operate", whole_grid=True),
     summary="Keep new nodes off a provider",
 )
-async def cordon_provider(provider: FromPath[str], request: Request[Any, Any, Any], gateway: Gateway) -> ProviderView:
+async def cordon_provider(
+    provider: FromPath[str], request: Request[Any, Any, Any], gateway: Gateway, caller: Caller, if_match: IfMatch = None
+) -> ProviderView:
     """What runs there stays."""
     asked = decode_body(await request.body(), ReasonRequest)
-    return await gateway.cordon(provider, reason=asked.reason, actor=gateway.key.actor)
+    wanted = wanted_sequence(if_match)
+    return await gateway.cordon(provider, reason=asked.reason, actor=caller.actor, if_match=wanted)
 
 
-@post("/providers/{provider:str}/uncordon", status_code=200, summary="Let a provider take nodes again")
-async def uncordon_provider(provider: FromPath[str], gateway: Gateway) -> ProviderView:
+@post(
+    "/providers/{provider:str}/uncordon",
+    status_code=200,
+    opt=needs("operate", whole_grid=True),
+    summary="Let a provider take nodes again",
+)
+async def uncordon_provider(
+    provider: FromPath[str], gateway: Gateway, caller: Caller, if_match: IfMatch = None
+) -> ProviderView:
     """The opposite of cordon."""
-    return await gateway.uncordon(provider, actor=gateway.key.actor)
+    return await gateway.uncordon(provider, actor=caller.actor, if_match=wanted_sequence(if_match))
+
+
+@post(
+    "/providers/{provider:str}/interrupt",
+    status_code=202,
+    operation_class=takes(InterruptRequest),
+    opt=needs("operate", whole_grid=True),
+    summary="Give notice to a provider's nodes",
+)
+async def interrupt_provider(
+    provider: FromPath[str], request: Request[Any, Any, Any], gateway: Gateway, caller: Caller
+) -> Interrupted:
+    """As if the provider had said that it takes them away: their jobs commit, leave them and ask for others.
+
+    Nothing is taken away by this itself. Nodes asked for meanwhile may be at the same provider: cordon it first if
+    they must not.
+    """
+    asked = decode_body(await request.body(), InterruptRequest)
+    return await gateway.interrupt(provider, asked, actor=caller.actor)
 
 
 @get("/cost", summary="What nodes cost")
@@ -73,6 +110,7 @@ GRID_ROUTES: Final[tuple[ControllerRouterHandler, ...]] = (
     list_providers,
     cordon_provider,
     uncordon_provider,
+    interrupt_provider,
     show_cost,
 )
 OPEN_ROUTES: Final[tuple[ControllerRouterHandler, ...]] = (healthz, readyz, version)

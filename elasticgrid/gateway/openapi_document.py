@@ -15,12 +15,29 @@ from typing import Any, Final
 import msgspec
 
 from elasticgrid.core.spec import JobSpec
-from elasticgrid.gateway.answers import Health, LogPage, ProviderList, Submission, Version
-from elasticgrid.gateway.bodies import ReasonRequest, ResizeRequest
+from elasticgrid.gateway.answers import Health, JobAnswer, JobSubmission, LogPage, ProviderList, ShownJob, Version
+from elasticgrid.gateway.artifacts import ArtifactList
+from elasticgrid.gateway.bodies import InterruptRequest, PriorityRequest, ReasonRequest, ResizeRequest
+from elasticgrid.gateway.first_interface import FirstSubmit
+from elasticgrid.gateway.login import LoginRequest, WhoAmI
 from elasticgrid.gateway.problems import PROBLEM_JSON, Problem
+from elasticgrid.gateway.providers import Interrupted
+from elasticgrid.gateway.review_routes import CausalChain, PolicySettings, TimelinePage, WhatIfRequest
+from elasticgrid.gateway.tenant_routes import KeyList, KeyRequest, QuotaList, QuotaRequest, TenantList, TenantRequest
+from elasticgrid.gateway.tenants import CreatedKey
 from elasticgrid.log.importing import Imported
 from elasticgrid.log.mirror_record import Verified
-from elasticgrid.projections.results import CostReport, DecisionPage, EventPage, JobDetail, JobPage
+from elasticgrid.projections.results import (
+    CostReport,
+    DecisionPage,
+    EventPage,
+    EventView,
+    GridTotals,
+    JobPage,
+)
+from elasticgrid.review.card import DecisionCard
+from elasticgrid.review.series import JobSeries
+from elasticgrid.review.whatif import WhatIf
 
 #: The document's path in the folder of schemas.
 DOCUMENT: Final = "openapi.json"
@@ -30,9 +47,24 @@ _VALUES: Final = (
     JobSpec,
     ReasonRequest,
     ResizeRequest,
-    Submission,
+    PriorityRequest,
+    InterruptRequest,
+    FirstSubmit,
+    LoginRequest,
+    WhoAmI,
+    TenantRequest,
+    TenantList,
+    KeyRequest,
+    KeyList,
+    CreatedKey,
+    QuotaRequest,
+    QuotaList,
+    Interrupted,
+    ArtifactList,
+    JobSubmission,
+    JobAnswer,
     JobPage,
-    JobDetail,
+    ShownJob,
     DecisionPage,
     EventPage,
     LogPage,
@@ -40,9 +72,17 @@ _VALUES: Final = (
     ProviderList,
     CostReport,
     Verified,
-    Verified,
     Health,
     Version,
+    GridTotals,
+    JobSeries,
+    DecisionCard,
+    PolicySettings,
+    TimelinePage,
+    EventView,
+    CausalChain,
+    WhatIfRequest,
+    WhatIf,
     Problem,
 )
 _REFUSAL: Final = {

@@ -11,12 +11,15 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, Reference, Reques
 from litestar.params import HeaderParameter, QueryParameter
 
 from elasticgrid.core.names import NAME_PATTERN
+from elasticgrid.gateway.access import Access
 from elasticgrid.gateway.bodies import MAX_REASON
 from elasticgrid.gateway.service import GatewayService
 from elasticgrid.projections.views import MAX_PAGE
 
 #: The service that answers; given to every handler.
 Gateway: TypeAlias = NamedDependency[GatewayService]
+#: Who asks; given to every handler behind the check of keys.
+Caller: TypeAlias = NamedDependency[Access]
 
 #: Largest sequence and time that is understood.
 MAX_INTEGER: Final = 2**53
@@ -30,6 +33,9 @@ Cursor: TypeAlias = Annotated[str, QueryParameter(max_length=1_000, description=
 Sequence: TypeAlias = Annotated[int, QueryParameter(ge=0, le=MAX_INTEGER, description="a sequence of the log")]
 OptionalSequence: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="a sequence of the log")
+]
+TimeFilter: TypeAlias = Annotated[
+    int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="recorded then; Unix milliseconds")
 ]
 Reason: TypeAlias = Annotated[str, QueryParameter(max_length=MAX_REASON, description="shown to whoever looks later")]
 LastEventId: TypeAlias = Annotated[

@@ -20,6 +20,9 @@ from elasticgrid.core.errors import (
     LogError,
     NotAllowed,
     NotFound,
+    Outdated,
+    QuotaExceeded,
+    RateLimited,
 )
 
 log = structlog.get_logger("gateway")
@@ -36,6 +39,23 @@ class NotAuthenticated(NotAllowed):
     code = "not_authenticated"
 
 
+class OverQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of a tenant that a request would go over.
+
+    Attributes:
+        what: `jobs`, `nodes`, `accelerator_ms` or `microdollars`.
+        limit, used, asked: in these.
+        frees_ms: when the period ends, Unix milliseconds; None where time alone frees nothing.
+    """
+
+    tenant: str
+    what: str
+    limit: int
+    used: int
+    asked: int
+    frees_ms: int | None = None
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Why a request was not done (RFC 9457).
 
@@ -46,6 +66,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         where: the field, file or job it happened at.
         hint: what to do next.
         more: further problems of the same request.
+        sequence: what the thing is at now, where a request was only for another.
+        quota: the limit that a request would go over.
+        retry_after_s: when to ask again, where time helps.
     """
 
     type: str
@@ -56,6 +79,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     hint: str = ""
     more: tuple[str, ...] = ()
+    sequence: int | None = None
+    quota: OverQuota | None = None
+    retry_after_s: int | None = None
 
 
 # The first that fits.
@@ -66,6 +92,9 @@ _STATUS: Final[tuple[tuple[type[ElasticGridError], HTTPStatus], ...]] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (NotAuthenticated, HTTPStatus.UNAUTHORIZED),
     (NotAllowed, HTTPStatus.FORBIDDEN),
+    (Outdated, HTTPStatus.PRECONDITION_FAILED),
+    (QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
+    (RateLimited, HTTPStatus.TOO_MANY_REQUESTS),
     (Conflict, HTTPStatus.CONFLICT),
     (BusError, HTTPStatus.SERVICE_UNAVAILABLE),
     (LogError, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -76,7 +105,8 @@ def problem_of(error: Exception) -> Problem:
     """The answer to a request that ended with `error`. What is no error of ours tells nothing of itself."""
     if isinstance(error, ElasticGridError):
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-        return _problem(error.code, status, error.what, where=error.where, hint=error.hint, more=tuple(error.story))
+        problem = _problem(error.code, status, error.what, where=error.where, hint=error.hint, more=tuple(error.story))
+        return msgspec.structs.replace(problem, **_members(error))
     if isinstance(error, HTTPException):
         return _of_http(error)
     return _problem(
@@ -94,7 +124,25 @@ def answer_problem(_request: Request[Any, Any, Any], error: Exception) -> Respon
         headers["WWW-Authenticate"] = 'Bearer realm="elasticgrid"'
     if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = _RETRY_AFTER_S
+    elif problem.retry_after_s is not None:
+        headers["Retry-After"] = str(problem.retry_after_s)
+    if problem.sequence is not None:
+        headers["ETag"] = f'"{problem.sequence}"'
     return Response(problem, status_code=problem.status, media_type=PROBLEM_JSON, headers=headers)
+
+
+def _members(error: ElasticGridError) -> dict[str, Any]:
+    """What errors of some kinds say besides."""
+    match error:
+        case Outdated():
+            return {"sequence": error.sequence}
+        case RateLimited():
+            return {"retry_after_s": error.retry_after_s}
+        case QuotaExceeded():
+            numbers = {name: getattr(error, name) for name in ("tenant", "limit", "used", "asked", "frees_ms")}
+            return {"quota": OverQuota(what=error.of, **numbers), "retry_after_s": error.retry_after_s}
+        case _:
+            return {}
 
 
 def _problem(

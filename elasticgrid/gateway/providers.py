@@ -8,9 +8,11 @@ import msgspec
 
 from elasticgrid.core.errors import Conflict
 from elasticgrid.core.events import Event, EventData, ProviderDeclared, ProviderWithdrawn, type_of
-from elasticgrid.core.fleet_state import UNUSED, FleetState, free_nodes, health_ppm, usable
+from elasticgrid.core.fleet_state import UNUSED, FleetState, Usage, free_nodes, health_ppm, usable
 from elasticgrid.core.grid import GridFold
-from elasticgrid.core.names import FLEET, GRID_TENANT, content_digest, derived_id
+from elasticgrid.core.job import JobState, live_nodes
+from elasticgrid.core.job_nodes import all_nodes, job_key
+from elasticgrid.core.names import FLEET, GRID_TENANT, content_digest, derived_id, is_record
 from elasticgrid.core.spec import PlacementPolicy, ProviderSpec
 from elasticgrid.log.port import MAX_BATCH, EventLog, Expectation, Scope
 
@@ -42,6 +44,29 @@ class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
     refused: str = ""
     detail: str = ""
     until_ms: int | None = None
+
+
+class InterruptedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of which nodes were given notice."""
+
+    tenant: str
+    job: str
+    nodes: tuple[str, ...]
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a notice for a provider's nodes; `deadline_ms` is by when they go, 0 when no time was said."""
+
+    provider: str
+    deadline_ms: int
+    jobs: tuple[InterruptedJob, ...]
+
+
+def nodes_to_interrupt(job: JobState, provider: str) -> tuple[str, ...]:
+    """The job's nodes at the provider that are wanted and have no notice yet; none of a job that is over."""
+    if job.terminal or is_record(job.tenant):
+        return ()
+    return tuple(node.id for node in live_nodes(job) if node.provider == provider and not node.notice_ms)
 
 
 async def declare_providers(
@@ -94,11 +119,12 @@ def fleet_event(data: EventData, *, now_ms: int, actor: str) -> Event:
     )
 
 
-def provider_views(fleet: FleetState, as_of_ms: int) -> tuple[ProviderView, ...]:
-    """Every provider, in the order of their names."""
+def provider_views(fleet: FleetState, as_of_ms: int, tenant: str = "") -> tuple[ProviderView, ...]:
+    """Every provider, in the order of their names; with a tenant, with that tenant's nodes alone."""
     views = []
+    own = _usage_of(fleet, tenant) if tenant else None
     for name, state in sorted(fleet.providers.items()):
-        usage = fleet.usage.get(name, UNUSED)
+        usage = (fleet.usage if own is None else own).get(name, UNUSED)
         refusal = usable(name, PlacementPolicy(), fleet, as_of_ms)
         views.append(
             ProviderView(
@@ -111,8 +137,28 @@ def provider_views(fleet: FleetState, as_of_ms: int) -> tuple[ProviderView, ...]
                 free_nodes=free_nodes(fleet, name),
                 health_ppm=health_ppm(fleet, name, as_of_ms),
                 refused=refusal.reason if refusal is not None else "",
-                detail=refusal.detail if refusal is not None else "",
+                # The evidence may be of anybody's launches.
+                detail=refusal.detail if refusal is not None and own is None else "",
                 until_ms=refusal.until_ms if refusal is not None else None,
             )
         )
     return tuple(views)
+
+
+_KINDS = {"launching": "in_flight", "up": "in_use", "leaving": "draining"}
+
+
+def _usage_of(fleet: FleetState, tenant: str) -> dict[str, Usage]:
+    """What of each provider is charged to one tenant."""
+    counts: dict[str, dict[str, int]] = {}
+    for key, job in all_nodes(fleet.jobs):
+        if not key.startswith(job_key(tenant, "")):
+            continue
+        for plan in job.planned.values():
+            held = counts.setdefault(plan.provider, dict.fromkeys(_KINDS.values(), 0))
+            held["in_flight"] += plan.nodes
+        for launch in job.launches.values():
+            held = counts.setdefault(launch.provider, dict.fromkeys(_KINDS.values(), 0))
+            for phase in launch.nodes.values():
+                held[_KINDS[phase]] += 1
+    return {provider: Usage(**held) for provider, held in counts.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
@@ -12,8 +13,10 @@ from typing import Final, Self
 import structlog
 import uvicorn
 
+from elasticgrid.bus.server_config import ServerTls
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.gateway.app import create_app
+from elasticgrid.gateway.metrics import measured
 from elasticgrid.gateway.service import GatewayService
 
 log = structlog.get_logger("gateway")
@@ -35,7 +38,10 @@ class _EmbeddedServer(uvicorn.Server):
 class RunningGateway:
     """A gateway that answers at `url` until `close`, or until the block it is the context of ends."""
 
-    def __init__(self, service: GatewayService, server: uvicorn.Server, listener: socket.socket) -> None:
+    def __init__(
+        self, service: GatewayService, server: uvicorn.Server, listener: socket.socket, *, secured: bool = False
+    ) -> None:
+        self._scheme = "https" if secured else "http"
         self._service = service
         self._server = server
         self._task = asyncio.create_task(server.serve(sockets=[listener]), name="gateway-http")
@@ -43,9 +49,9 @@ class RunningGateway:
 
     @property
     def url(self) -> str:
-        """Where it listens: `http://HOST:PORT`."""
+        """Where it listens: `http://HOST:PORT`, or `https://` with a certificate."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
 
     @property
     def connections(self) -> int:
@@ -85,6 +91,7 @@ async def serve_gateway(
     host: str = "127.0.0.1",
     port: int = 0,
     stalled_client_s: float = STALLED_CLIENT_S,
+    tls: ServerTls | None = None,
 ) -> RunningGateway:
     """Answer HTTP for `service`, in the running event loop, and return once it listens.
 
@@ -93,13 +100,14 @@ async def serve_gateway(
         host: an address of this machine.
         port: 0 takes a free one.
         stalled_client_s: how long a client may take nothing.
+        tls: its certificate, for HTTPS; None for HTTP.
 
     Raises:
         InvalidInput: the address cannot be listened on.
     """
     listener = _listen(host, port, stalled_client_s)
     config = uvicorn.Config(
-        create_app(service),
+        measured(create_app(service), service.metrics),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -107,8 +115,19 @@ async def serve_gateway(
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_SHUTDOWN_S,
         h11_max_incomplete_event_size=64 * 1024,
+        ssl_certfile=tls.cert if tls is not None else None,
+        ssl_keyfile=tls.key if tls is not None else None,
     )
-    gateway = RunningGateway(service, _EmbeddedServer(config), listener)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        listener.close()
+        raise InvalidInput(
+            f"the gateway's certificate cannot be used: {error}",
+            where=tls.cert if tls is not None else "",
+            hint="a PEM file with the certificate, and one with its key",
+        ) from error
+    gateway = RunningGateway(service, _EmbeddedServer(config), listener, secured=tls is not None)
     log.info("gateway_listens", url=gateway.url)
     return gateway
 

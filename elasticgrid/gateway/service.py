@@ -17,33 +17,43 @@ import msgspec
 import stamina
 import structlog
 from nats.aio.client import Client
+from prometheus_client import CollectorRegistry
 
 from elasticgrid.clock import Clock, SystemClock
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import BusUnavailable, Conflict, NotFound
 from elasticgrid.core.job import JobState
 from elasticgrid.core.names import content_digest, derived_id, is_name
+from elasticgrid.core.rate import RateLimit
 from elasticgrid.core.spec import JobSpec, ProviderSpec
-from elasticgrid.gateway.auth import ADMIN_KEY_FILE, AdminKey, admin_key
-from elasticgrid.gateway.bodies import ResizeRequest, check_reason
+from elasticgrid.gateway.access import DEFAULT_TENANT as DEFAULT_TENANT
+from elasticgrid.gateway.auth import ADMIN_KEY_FILE, AdminKey, admin_key, gateway_secret
+from elasticgrid.gateway.bodies import InterruptRequest, PriorityRequest, ResizeRequest, check_reason
+from elasticgrid.gateway.conditions import require_unchanged
 from elasticgrid.gateway.feed import EventFeed
 from elasticgrid.gateway.job_check import require_acceptable, require_going_on, require_placeable, resized
 from elasticgrid.gateway.job_names import job_id, require_key, require_tenant
+from elasticgrid.gateway.keys import DEFAULT_LIMIT, Keyring
+from elasticgrid.gateway.metrics import GatewayMetrics
 from elasticgrid.gateway.providers import (
     FLEET_SCOPE,
+    Interrupted,
+    InterruptedJob,
     ProviderView,
     declare_providers,
     fleet_event,
+    nodes_to_interrupt,
     provider_views,
 )
+from elasticgrid.gateway.tenants import ACCESS_SCOPE, TenantDesk
 from elasticgrid.log.port import EventLog, Expectation, Scope
+from elasticgrid.metrics.registry import new_registry
 from elasticgrid.projections.projector import Projector
 from elasticgrid.projections.results import JobSummary
 from elasticgrid.projections.views import Views
 
 log = structlog.get_logger("gateway")
 
-DEFAULT_TENANT: Final = "default"
 VIEWS_FILE: Final = "views.sqlite"
 
 #: How often a request is made again when others were faster.
@@ -66,9 +76,10 @@ class GatewayService:
     Attributes:
         views: for reading.
         feed: events as they come.
-        key: who may ask.
+        key: the admin's; `keyring` knows all keys, `tenants` does what is asked about them.
         key_file: where its holder finds it.
         bus: the connection that the log and the samples are on; None for a log that is on no bus.
+        metrics: what Prometheus is told.
     """
 
     def __init__(
@@ -80,14 +91,26 @@ class GatewayService:
         feed: EventFeed,
         key: AdminKey,
         key_file: Path,
+        secret: bytes,
         clock: Clock,
+        limit: RateLimit = DEFAULT_LIMIT,
         bus: Client | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self.views = views
         self.feed = feed
         self.key = key
+        self.keyring = Keyring(key, secret, lambda: projector.grid.access, clock, limit=limit)
+        self.tenants = TenantDesk(self, lambda: projector.grid, self.keyring)
         self.key_file = key_file
         self.bus = bus
+        self.metrics = GatewayMetrics(
+            registry if registry is not None else new_registry(),
+            log,
+            projector,
+            lambda: (feed.watchers, feed.sent),
+            clock.now_ms,
+        )
         self._log = log
         self._projector = projector
         self._clock = clock
@@ -122,7 +145,13 @@ class GatewayService:
         require_placeable(spec, self._providers())
 
     async def submit(
-        self, spec: JobSpec, *, actor: str, tenant: str = DEFAULT_TENANT, idempotency_key: str = ""
+        self,
+        spec: JobSpec,
+        *,
+        actor: str,
+        tenant: str = DEFAULT_TENANT,
+        idempotency_key: str = "",
+        metadata: str = "",
     ) -> Submitted:
         """Accept a job. The same key with the same job gives the job of the first time.
 
@@ -130,27 +159,34 @@ class GatewayService:
             InvalidJob, CannotPlace: see `check`.
             InvalidInput: the tenant or the key is none.
             Conflict: the key was used for another job.
+            QuotaExceeded: the tenant has or used all that it may.
         """
         require_tenant(tenant)
         require_key(idempotency_key)
         require_acceptable(spec)
-        if not idempotency_key:
+        data = ev.JobSubmitted(spec=spec, idempotency_key=idempotency_key, metadata=metadata)
+        if not idempotency_key and not self.tenants.is_limited(tenant):
             require_placeable(spec, self._providers())
-            return Submitted(await self._submit_new(spec, tenant, "", actor), True)
+            return Submitted(await self._submit_new(data, tenant, actor), True)
+        # One at a time, so that two of them neither are the same job twice nor take the same room.
         async with self._submitting:
             await self.caught_up(Scope(tenant))
-            earlier = await self.views.job_of_key(tenant, idempotency_key)
+            earlier = await self.views.job_of_key(tenant, idempotency_key) if idempotency_key else None
             if earlier is not None:
-                return Submitted(await self._submitted_before(tenant, earlier, spec), False)
+                return Submitted(await self._submitted_before(tenant, earlier, data), False)
             require_placeable(spec, self._providers())
-            return Submitted(await self._submit_new(spec, tenant, idempotency_key, actor), True)
+            self.tenants.require_room(tenant, spec)
+            return Submitted(await self._submit_new(data, tenant, actor), True)
 
-    async def cancel(self, tenant: str, job: str, *, actor: str, reason: str = "") -> JobSummary:
+    async def cancel(
+        self, tenant: str, job: str, *, actor: str, reason: str = "", if_match: int | None = None
+    ) -> JobSummary:
         """End a job. A second time changes nothing.
 
         Raises:
             NotFound: there is no such job.
             Conflict: it is over.
+            Outdated: its last event is another than `if_match`.
         """
         check_reason(reason)
 
@@ -158,9 +194,11 @@ class GatewayService:
             require_going_on(state)
             return None if state.cancel_requested is not None else ev.JobCancelRequested(reason=reason)
 
-        return await self._request(tenant, job, request, actor)
+        return await self._request(tenant, job, request, actor, if_match)
 
-    async def pause(self, tenant: str, job: str, *, actor: str, reason: str = "") -> JobSummary:
+    async def pause(
+        self, tenant: str, job: str, *, actor: str, reason: str = "", if_match: int | None = None
+    ) -> JobSummary:
         """Hold a job at the size it has. A second time changes nothing. Raises as `cancel`."""
         check_reason(reason)
 
@@ -168,9 +206,11 @@ class GatewayService:
             require_going_on(state)
             return None if state.paused else ev.JobPauseRequested(reason=reason)
 
-        return await self._request(tenant, job, request, actor)
+        return await self._request(tenant, job, request, actor, if_match)
 
-    async def resume(self, tenant: str, job: str, *, actor: str, reason: str = "") -> JobSummary:
+    async def resume(
+        self, tenant: str, job: str, *, actor: str, reason: str = "", if_match: int | None = None
+    ) -> JobSummary:
         """Decide about a job again. A second time changes nothing. Raises as `cancel`."""
         check_reason(reason)
 
@@ -178,9 +218,11 @@ class GatewayService:
             require_going_on(state)
             return ev.JobResumeRequested(reason=reason) if state.paused else None
 
-        return await self._request(tenant, job, request, actor)
+        return await self._request(tenant, job, request, actor, if_match)
 
-    async def resize(self, tenant: str, job: str, bounds: ResizeRequest, *, actor: str) -> JobSummary:
+    async def resize(
+        self, tenant: str, job: str, bounds: ResizeRequest, *, actor: str, if_match: int | None = None
+    ) -> JobSummary:
         """Give a job new bounds. Raises as `cancel`, and InvalidInput or CannotPlace for bounds that cannot be."""
         check_reason(bounds.reason)
 
@@ -192,33 +234,85 @@ class GatewayService:
                 return None
             return ev.JobResizeRequested(min_nodes=spec.min_nodes, max_nodes=spec.max_nodes, reason=bounds.reason)
 
-        return await self._request(tenant, job, request, actor)
+        return await self._request(tenant, job, request, actor, if_match)
+
+    async def set_priority(
+        self, tenant: str, job: str, asked: PriorityRequest, *, actor: str, if_match: int | None = None
+    ) -> JobSummary:
+        """Put a job into another band. Raises as `cancel`."""
+        check_reason(asked.reason)
+
+        def request(state: JobState) -> ev.EventData | None:
+            require_going_on(state)
+            return ev.JobPriorityRequested(band=asked.band, reason=asked.reason) if state.band != asked.band else None
+
+        return await self._request(tenant, job, request, actor, if_match)
+
+    def job_state(self, tenant: str, job: str) -> JobState:
+        """The job as the log tells it now.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        state = self._projector.grid.job((tenant, job))
+        if state is None or state.spec is None:
+            raise _no_job(tenant, job)
+        return state
 
     # ----------------------------------------------------------------------------------------------------------------
     # Providers
     # ----------------------------------------------------------------------------------------------------------------
 
-    def providers(self) -> tuple[ProviderView, ...]:
-        """Every provider as the log tells it now."""
-        return provider_views(self._projector.grid.fleet, self.now_ms())
+    def providers(self, tenant: str = "") -> tuple[ProviderView, ...]:
+        """Every provider as the log tells it now; with a tenant, as far as it is that tenant's to know."""
+        return provider_views(self._projector.grid.fleet, self.now_ms(), tenant)
 
-    async def cordon(self, name: str, *, actor: str, reason: str = "") -> ProviderView:
+    async def interrupt(self, name: str, asked: InterruptRequest, *, actor: str) -> Interrupted:
+        """Say of every node at a provider that it will be taken away, as the provider's own notice would.
+
+        Raises:
+            NotFound: there is no such provider.
+        """
+        check_reason(asked.reason)
+        await self.caught_up()
+        if name not in self._projector.grid.fleet.providers:
+            raise NotFound("there is no such provider", where="provider", hint="list providers for their names")
+        deadline_ms = self.now_ms() + asked.notice_s * 1_000 if asked.notice_s else 0
+        told: list[InterruptedJob] = []
+
+        def request(job: JobState) -> ev.EventData | None:
+            nodes = nodes_to_interrupt(job, name)
+            if not nodes:
+                return None
+            told.append(InterruptedJob(tenant=job.tenant, job=job.id, nodes=nodes))
+            return ev.JobInterruptRequested(provider=name, nodes=nodes, deadline_ms=deadline_ms, reason=asked.reason)
+
+        for state in tuple(self._projector.grid.jobs()):
+            if nodes_to_interrupt(state, name):
+                await self._request(state.tenant, state.id, request, actor)
+        # What was asked for once more, because others were faster, counts once.
+        latest = {(each.tenant, each.job): each for each in told}
+        return Interrupted(provider=name, deadline_ms=deadline_ms, jobs=tuple(latest.values()))
+
+    async def cordon(self, name: str, *, actor: str, reason: str = "", if_match: int | None = None) -> ProviderView:
         """Let a provider take no new nodes. A second time changes nothing.
 
         Raises:
             NotFound: there is no such provider.
+            Outdated: the last fact about providers is another than `if_match`.
         """
         check_reason(reason)
         return await self._about_provider(
             name,
             lambda cordon: ev.ProviderCordoned(name=name, reason=reason) if cordon is None else None,
             actor,
+            if_match,
         )
 
-    async def uncordon(self, name: str, *, actor: str) -> ProviderView:
+    async def uncordon(self, name: str, *, actor: str, if_match: int | None = None) -> ProviderView:
         """Let a cordoned provider take nodes again. Raises as `cordon`."""
         return await self._about_provider(
-            name, lambda cordon: ev.ProviderUncordoned(name=name) if cordon is not None else None, actor
+            name, lambda cordon: ev.ProviderUncordoned(name=name) if cordon is not None else None, actor, if_match
         )
 
     async def declare(self, providers: Iterable[ProviderSpec]) -> None:
@@ -277,11 +371,11 @@ class GatewayService:
         states = self._projector.grid.fleet.providers.values()
         return tuple(state.spec for state in states if not state.withdrawn)
 
-    async def _submit_new(self, spec: JobSpec, tenant: str, idempotency_key: str, actor: str) -> JobSummary:
-        data = ev.JobSubmitted(spec=spec, idempotency_key=idempotency_key)
+    async def _submit_new(self, data: ev.JobSubmitted, tenant: str, actor: str) -> JobSummary:
+        idempotency_key = data.idempotency_key
         seed = idempotency_key or secrets.token_hex(16)
         for attempt in range(_TRIES):
-            job = job_id(spec.name, tenant, seed, attempt)
+            job = job_id(data.spec.name, tenant, seed, attempt)
             try:
                 last = await self._append(tenant, job, data, actor, Expectation(Scope(tenant, job), 0))
             except Conflict:
@@ -289,16 +383,16 @@ class GatewayService:
                 await self.caught_up(Scope(tenant, job, "job"))
                 other = self._projector.grid.job((tenant, job))
                 if idempotency_key and other is not None and other.idempotency_key == idempotency_key:
-                    return await self._submitted_before(tenant, job, spec)
+                    return await self._submitted_before(tenant, job, data)
                 continue
             await self._projector.wait_for(last)
             log.info("job_submitted", tenant=tenant, job=job, actor=actor)
             return await self.views.job_summary(tenant, job, as_of_ms=self.now_ms())
         raise Conflict("no free id was found for the job", where="name", hint="give it another name")
 
-    async def _submitted_before(self, tenant: str, job: str, spec: JobSpec) -> JobSummary:
+    async def _submitted_before(self, tenant: str, job: str, data: ev.JobSubmitted) -> JobSummary:
         state = self._projector.grid.job((tenant, job))
-        if state is None or state.spec != spec:
+        if state is None or (state.spec, state.metadata) != (data.spec, data.metadata):
             raise Conflict(
                 f"the key was used for {job}, which is another job",
                 where="Idempotency-Key",
@@ -306,10 +400,14 @@ class GatewayService:
             )
         return await self.views.job_summary(tenant, job, as_of_ms=self.now_ms())
 
-    async def _request(self, tenant: str, job: str, make: MakeRequest, actor: str) -> JobSummary:
-        scope = Scope(tenant, job, "job")
+    async def _request(
+        self, tenant: str, job: str, make: MakeRequest, actor: str, if_match: int | None = None
+    ) -> JobSummary:
+        # What is asked for a job as it was seen expects that nothing at all came since, not even a fact of a node.
+        scope = Scope(tenant, job, "job" if if_match is None else None)
         for _ in range(_TRIES):
             state, sequence = await self._job(tenant, job, scope)
+            require_unchanged(if_match, sequence, "If-Match")
             data = make(state)
             if data is not None:
                 try:
@@ -331,14 +429,15 @@ class GatewayService:
             sequence = await self.caught_up(scope)
             state = self._projector.grid.job((tenant, job))
         if state is None or state.spec is None:
-            raise NotFound(f"tenant {tenant} has no job of this id", where=job, hint="list jobs for their ids")
+            raise _no_job(tenant, job)
         return state, sequence
 
     async def _about_provider(
-        self, name: str, make: Callable[[str | None], ev.EventData | None], actor: str
+        self, name: str, make: Callable[[str | None], ev.EventData | None], actor: str, if_match: int | None
     ) -> ProviderView:
         for _ in range(_TRIES):
             sequence = await self.caught_up(FLEET_SCOPE)
+            require_unchanged(if_match, sequence, "If-Match")
             found = self._projector.grid.fleet.providers.get(name)
             if found is None:
                 raise NotFound("there is no such provider", where="provider", hint="list providers for their names")
@@ -346,7 +445,7 @@ class GatewayService:
             if data is not None:
                 event = fleet_event(data, now_ms=self.now_ms(), actor=actor)
                 try:
-                    await self._projector.wait_for(await self._append_event(event, Expectation(FLEET_SCOPE, sequence)))
+                    await self.append(event, Expectation(FLEET_SCOPE, sequence))
                 except Conflict:
                     continue
             views = {view.spec.name: view for view in self.providers()}
@@ -376,11 +475,24 @@ class GatewayService:
         )
         return await self._append_event(event, expect)
 
+    async def append(self, event: ev.Event, expect: Expectation) -> None:
+        """Append a fact, and wait until answers contain it.
+
+        Raises:
+            Conflict: what it expects does not hold.
+            BusUnavailable: the log cannot be reached.
+        """
+        await self._projector.wait_for(await self._append_event(event, expect))
+
     @stamina.retry(on=BusUnavailable, attempts=4, timeout=8.0, wait_initial=0.2, wait_jitter=0.1)
     async def _append_event(self, event: ev.Event, expect: Expectation) -> int:
         """Append it; where it is not known whether it landed, again, which is the same event."""
         _, last = await self._log.append([event], expect=expect)
         return last
+
+
+def _no_job(tenant: str, job: str) -> NotFound:
+    return NotFound(f"tenant {tenant} has no job of this id", where=job[:64], hint="list jobs for their ids")
 
 
 @asynccontextmanager
@@ -392,6 +504,8 @@ async def open_gateway(
     clock: Clock | None = None,
     heartbeat_s: float = 15.0,
     bus: Client | None = None,
+    limit: RateLimit = DEFAULT_LIMIT,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[GatewayService]:
     """The gateway's service while the block runs.
 
@@ -402,12 +516,14 @@ async def open_gateway(
         clock: for the times of requests.
         heartbeat_s: of event streams.
         bus: the connection that the log is on, where it is on one.
+        limit: how often a key without a limit of its own may ask.
+        registry: for its metrics, with those of what else runs in this process; one of its own when None.
 
     Raises:
         InvalidInput: the key file is wrong.
         BusUnavailable, LogError: the log cannot be read.
     """
-    key = admin_key(data_dir)
+    key, secret = admin_key(data_dir), gateway_secret(data_dir)
     async with Views(data_dir / VIEWS_FILE) as views:
         feed = EventFeed(views, heartbeat_s=heartbeat_s)
         async with Projector(event_log, data_dir / VIEWS_FILE, on_commit=feed.publish) as projector:
@@ -419,10 +535,15 @@ async def open_gateway(
                 feed=feed,
                 key=key,
                 key_file=data_dir / ADMIN_KEY_FILE,
+                secret=secret,
+                limit=limit,
                 clock=clock if clock is not None else SystemClock(),
                 bus=bus,
+                registry=registry,
             )
-            await projector.wait_for(await event_log.last_sequence(FLEET_SCOPE), timeout_s=_CATCH_UP_S)
+            # Before the first request: which providers there are, and which keys were revoked.
+            for scope in (FLEET_SCOPE, ACCESS_SCOPE):
+                await projector.wait_for(await event_log.last_sequence(scope), timeout_s=_CATCH_UP_S)
             if providers is not None:
                 await service.declare(providers)
             try:

@@ -15,7 +15,8 @@ from typing import Final, Literal, TypeVar
 
 import structlog
 
-from elasticgrid.core.errors import Conflict
+from elasticgrid.bus.authority import LaunchKey
+from elasticgrid.core.errors import BusUnavailable, Conflict, ElasticGridError
 from elasticgrid.core.events import (
     EventData,
     LaunchFailed,
@@ -29,10 +30,10 @@ from elasticgrid.core.events import (
 )
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import GONE, JobState, LaunchState
-from elasticgrid.core.launching import Start, Stop, launch_actions
-from elasticgrid.core.spec import JobSpec
+from elasticgrid.core.launching import Start, Stop, launch_actions, never_booted, not_joined_text
 from elasticgrid.launcher.bundle_store import BundleStore
 from elasticgrid.launcher.config import LauncherConfig
+from elasticgrid.launcher.credential_desk import CredentialDesk
 from elasticgrid.launcher.fact_writer import FactWriter
 from elasticgrid.launcher.followed_grid import FollowedGrid
 from elasticgrid.launcher.heartbeats import Heartbeats
@@ -61,6 +62,7 @@ class Means:
     grid: FollowedGrid
     writer: FactWriter
     heartbeats: Heartbeats
+    credentials: CredentialDesk
     threads: ProviderThreads
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -102,6 +104,7 @@ class Attempt:
         self._task: asyncio.Task[None] | None = None
         self._polling: asyncio.Future[dict[int, str]] | None = None
         self._suspects: set[str] = set()
+        self._answered_ms: dict[str, int] = {}
         self._failures = 0
         self._not_before_ms = 0
         self._said_foreign = False
@@ -111,6 +114,11 @@ class Attempt:
     def name(self) -> str:
         """Of its iroh-tinker job."""
         return self._job.name
+
+    @property
+    def credential_key(self) -> LaunchKey:
+        """For whom its credential is."""
+        return LaunchKey(*self._key, self._job.name)
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -191,11 +199,28 @@ class Attempt:
             text = f"provider {self._provider} is not part of the grid any more"
             await self._record(LaunchFailed(attempt=self._id, failure="transient", text=text))
         else:
-            await self._record_start(await self._threads(self._job.start))
+            # The intent is in the log, so that a launcher that starts anew knows what to revoke.
+            trouble = await self._issue_credential()
+            await self._record_start(trouble or await self._threads(self._job.start))
+
+    async def _issue_credential(self) -> Trouble | None:
+        pause_s = FIRST_PAUSE_MS / 1000
+        while True:
+            try:
+                await self._means.credentials.issue(self.credential_key)
+            except BusUnavailable as error:
+                _log.warning("a launch has no credential yet", launch=self._job.name, error=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_MS / 1000)
+            except (ElasticGridError, OSError) as error:
+                return Trouble(f"its credential for the bus could not be made: {error}", "transient")
+            else:
+                return None
 
     async def _record_start(self, trouble: Trouble | None) -> None:
         if trouble is None:
-            await self._record(LaunchStarted(attempt=self._id, handle=self._job.name))
+            digest = await self._threads(self._job.bundle_sha256)
+            await self._record(LaunchStarted(attempt=self._id, handle=self._job.name, bundle_sha256=digest))
         else:
             await self._record(LaunchFailed(attempt=self._id, failure=trouble.failure, text=trouble.text))
 
@@ -233,6 +258,7 @@ class Attempt:
                 stopped.append((rank, node))
             else:
                 self._suspects.discard(node)
+                self._answered_ms[node] = self._means.grid.now_ms
         if stopped:
             await self._look_at_stopped(stopped)
 
@@ -277,7 +303,9 @@ class Attempt:
         return all(self._is_silent(node) for node in self._launch().nodes)
 
     def _is_silent(self, node: str) -> bool:
-        silent_ms = self._means.heartbeats.silent_ms(self._key, node, self._since_ms)
+        # That its engine said it runs is a word of the node, too: what counts is how long there was neither.
+        since_ms = max(self._since_ms, self._answered_ms.get(node, 0))
+        silent_ms = self._means.heartbeats.silent_ms(self._key, node, since_ms)
         return silent_ms is not None and silent_ms >= self._means.config.silent_after_s * 1000
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -294,22 +322,13 @@ class Attempt:
             self._not_before_ms = self._means.grid.now_ms + FIRST_PAUSE_MS
             _log.warning("something of a launch still runs after its stop", launch=self._job.name)
             return
-        if self._never_booted():
+        if never_booted(self._state(), self._launch()):
             tails = [await self._threads(partial(self._job.tail, rank)) for rank in range(len(self._launch().nodes))]
             said = "\n".join(text for text in tails if text)
-            text = f"its agents did not join in {self._spec().join_timeout_ms / 1000:g} s\n{said}".rstrip()
+            text = f"{not_joined_text(self._state())}\n{said}".rstrip()
             await self._record(LaunchFailed(attempt=self._id, failure="boot_failed", text=text))
         else:
             await self._record(LaunchStopped(attempt=self._id, reason=reason))
-
-    def _never_booted(self) -> bool:
-        """Whether nobody joined in all the time the job gives its nodes. One that was given up sooner is no failure."""
-        state, launch = self._state(), self._launch()
-        given_up_ms = launch.released_ms or (state.drain_ms if state.ending is not None else 0)
-        if any(state.nodes[node].joined_sequence for node in launch.nodes):
-            return False
-        # The decision counts by another clock than the log does: a tenth is more than they differ.
-        return given_up_ms - launch.placed_ms >= self._spec().join_timeout_ms * 9 // 10
 
     # ----------------------------------------------------------------------------------------------------------------
     # What all of them use
@@ -330,11 +349,6 @@ class Attempt:
 
     def _launch(self) -> LaunchState:
         return self._state().launches[self._id]
-
-    def _spec(self) -> JobSpec:
-        spec = self._state().spec
-        assert spec is not None
-        return spec
 
     def _poll_s(self) -> float:
         config = self._means.config

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from elasticgrid import environment
+from elasticgrid.core.errors import InvalidInput
 from elasticgrid.launcher.bundle import DEFAULT_LIMIT_BYTES
+
+#: Long enough that a launcher may be away for a night without a node being locked out of the bus.
+CREDENTIAL_LIFE_S: Final = 12 * 3_600
 
 
 class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +24,13 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         data_dir: its folder; `launches` in it has one folder per launch. Only one launcher works in a folder at a time.
         nats_url: where the agents it starts reach the bus.
-        node_credentials: path of the credential file that agents enter the bus with; empty when it asks for none.
+        authority: path of the secret that each launch's credential is made with; empty on a bus of somebody else's.
+        node_credentials: without that, path of the credential file that all agents enter the bus with; empty when the
+            bus asks for none.
+        own_nats_url: where the launcher itself reaches the bus; `nats_url` when empty.
+        nats_ca: path of the certificates that the bus's own is checked with, here and on nodes; empty for those that
+            machines trust.
+        credential_life_s: how long a launch's credential is valid; the launch renews it at half of that.
         shared_dir: a folder that the nodes of a job see, for jobs that name none; `shared` in `data_dir` when absent.
         orphan_timeout_s: seconds without the bus after which a node ends itself; None means never.
         poll_s: how often each launch is looked at.
@@ -31,7 +45,11 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     data_dir: Path
     nats_url: str
+    authority: str = ""
     node_credentials: str = ""
+    own_nats_url: str = ""
+    nats_ca: str = ""
+    credential_life_s: int = CREDENTIAL_LIFE_S
     shared_dir: Path | None = None
     orphan_timeout_s: float | None = None
     poll_s: float = 1.0
@@ -62,3 +80,22 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     def bundles_dir(self) -> Path:
         """Bundles of jobs, each once."""
         return self.data_dir.absolute() / "bundles"
+
+
+def orphan_timeout_s(environ: Mapping[str, str]) -> float | None:
+    """What `environ` says of how long nodes go on without the bus; None means for ever.
+
+    Raises:
+        InvalidInput: it is no number of seconds above 0.
+    """
+    text = environ.get(environment.ORPHAN_TIMEOUT_S, "").strip()
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds <= 0:
+        hint = "seconds above 0; leave it out for never"
+        raise InvalidInput(f"{text!r} is not usable", where=environment.ORPHAN_TIMEOUT_S, hint=hint)
+    return seconds

@@ -49,6 +49,7 @@ class FollowedGrid:
         clock: paces tries when the bus is away.
         on_change: called with the job that an event concerned.
         on_launch_event: called with the job and the sequence of each event that a launcher wrote.
+        on_launch_over: called with the job, the attempt and the time of each launch that ended.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class FollowedGrid:
         *,
         on_change: Callable[[JobKey], None],
         on_launch_event: Callable[[JobKey, int], None],
+        on_launch_over: Callable[[JobKey, str, int], None],
     ) -> None:
         self._log = log
         self._clock = clock
         self._on_change = on_change
         self._on_launch_event = on_launch_event
+        self._on_launch_over = on_launch_over
         # Nobody asks the launcher about the past.
         self._fold = GridFold(memory=1)
         self._intents: dict[tuple[JobKey, str], Intent] = {}
@@ -139,3 +142,4 @@ class FollowedGrid:
             self._intents.setdefault((key, data.attempt), Intent(event.id, recorded_ms))
         elif isinstance(data, LaunchFailed | LaunchStopped):
             self._intents.pop((key, data.attempt), None)
+            self._on_launch_over(key, data.attempt, recorded_ms)

@@ -15,6 +15,8 @@ CREDENTIALS_KEY: Final = "elasticgrid_credentials"
 #: The keys of caches that the setup command fills.
 CACHES_KEY: Final = "elasticgrid_caches"
 
+#: What the launch enters the bus with.
+CREDENTIAL_FILE: Final = "bus.json"
 #: The hosts of the launch, by rank.
 HOSTS_FILE: Final = "hosts.json"
 #: Which bundle the launch has (`BundleFile`).

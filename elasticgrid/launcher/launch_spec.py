@@ -12,10 +12,18 @@ import msgspec
 
 from elasticgrid import environment
 from elasticgrid.core.job import JobState, LaunchState
+from elasticgrid.core.names import submission_folder
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.launcher.bundle_store import BundleWish
 from elasticgrid.launcher.config import LauncherConfig
-from elasticgrid.launcher.launch_files import BUNDLE_KEY, CACHES_KEY, CREDENTIALS_KEY, REQUEST_KEY, WORKSPACE_DIR
+from elasticgrid.launcher.launch_files import (
+    BUNDLE_KEY,
+    CACHES_KEY,
+    CREDENTIAL_FILE,
+    CREDENTIALS_KEY,
+    REQUEST_KEY,
+    WORKSPACE_DIR,
+)
 
 #: How long a node's processes get between being asked to end and being killed, in seconds.
 STOP_GRACE_S: Final = 10
@@ -86,7 +94,7 @@ def launch_document(
         "recovery": {"mode": "none", "max_restarts": 0, "signal_grace_s": STOP_GRACE_S},
         REQUEST_KEY: request_id,
         CACHES_KEY: list(spec.caches),
-        CREDENTIALS_KEY: config.node_credentials if family in REMOTE_ENGINES else "",
+        CREDENTIALS_KEY: str(config.launches_dir / name / CREDENTIAL_FILE) if family in REMOTE_ENGINES else "",
         BUNDLE_KEY: None if wish is None else msgspec.to_builtins(wish),
     }
 
@@ -122,7 +130,7 @@ def _bundle_wish(state: JobState, spec: JobSpec, family: str, config: LauncherCo
 
 
 def _submission(state: JobState) -> str:
-    return f"{state.tenant}-{state.id}-{state.submitted_id[-_DIGEST_LENGTH:]}"
+    return submission_folder(state.tenant, state.id, state.submitted_id)
 
 
 def provider_parameters(provider: ProviderSpec) -> dict[str, Any]:
@@ -136,7 +144,7 @@ def provider_parameters(provider: ProviderSpec) -> dict[str, Any]:
     if provider.zone and engine_family(provider.engine) in REMOTE_ENGINES:
         parameters.setdefault("zone", provider.zone)
     # Settings of the launcher's own, which are no business of iroh-tinker's.
-    for name in ("setup", "nats_url", "shared_dir"):
+    for name in ("setup", "nats_url", "shared_dir", "notices", "signal_notice_s"):
         parameters.pop(name, None)
     return parameters
 
@@ -150,17 +158,29 @@ def _environment(
     return {
         **spec.env,
         environment.NATS_URL: provider.params.get("nats_url") or config.nats_url,
-        environment.CREDENTIALS: config.node_credentials,
+        environment.CREDENTIALS: str(config.launches_dir / name / CREDENTIAL_FILE),
         environment.TENANT: state.tenant,
         environment.JOB: state.id,
         environment.PROVIDER: launch.provider,
         environment.ATTEMPT: launch.id,
+        environment.LAUNCHED: "1",
         environment.NPROC_PER_NODE: str(spec.nproc_per_node),
         # Engines of ours put other folders into the last three where their nodes are other machines.
         environment.NODE_DIR: str(node_dir),
         environment.SHARED_DIR: _shared_dir(state, spec, provider, config),
         environment.CACHE_DIR: str(config.data_dir.absolute() / "caches"),
         environment.ORPHAN_TIMEOUT_S: "" if config.orphan_timeout_s is None else f"{config.orphan_timeout_s:g}",
+        **_notices(provider, family),
+    }
+
+
+def _notices(provider: ProviderSpec, family: str) -> dict[str, str]:
+    """Where its nodes learn that they will be taken away: what the provider says, a cloud's own service by default."""
+    sources = provider.params.get("notices", family if family in CLOUD_ENGINES else "")
+    before_s = provider.params.get("signal_notice_s", "")
+    return {
+        **({environment.NOTICES: sources} if sources else {}),
+        **({environment.SIGNAL_NOTICE_S: before_s} if before_s else {}),
     }
 
 

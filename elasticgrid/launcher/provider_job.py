@@ -186,6 +186,13 @@ class ProviderJob:
         write_atomically(self._dir / "spec.json", self._spec_path.read_bytes())
         self._manager.save(state)
 
+    def bundle_sha256(self) -> str:
+        """Of the bundle that it was started with; empty when there is none."""
+        try:
+            return msgspec.json.decode((self._dir / BUNDLE_FILE).read_bytes(), type=BundleFile).digest
+        except (OSError, msgspec.MsgspecError):
+            return ""
+
     def _bundle(self) -> None:
         """Make the job's bundle, where one is wanted, and unpack it where it is wanted here.
 

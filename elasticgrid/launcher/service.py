@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 
+from elasticgrid.bus.authority import LaunchKey
 from elasticgrid.clock import Clock
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.launching import launch_actions
@@ -23,6 +24,7 @@ from elasticgrid.core.names import is_record
 from elasticgrid.launcher.attempt import Attempt, Means
 from elasticgrid.launcher.bundle_store import BundleStore
 from elasticgrid.launcher.config import LauncherConfig
+from elasticgrid.launcher.credential_desk import CredentialDesk
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.fact_writer import FactWriter
 from elasticgrid.launcher.folder_lock import FolderLock
@@ -69,12 +71,19 @@ class Launcher:
         self._clock = clock
         self._config = config
         self._writer = FactWriter(log, clock, secrets.token_hex(8))
-        self._grid = FollowedGrid(log, clock, on_change=self._touch, on_launch_event=self._writer.observe)
+        self._grid = FollowedGrid(
+            log,
+            clock,
+            on_change=self._touch,
+            on_launch_event=self._writer.observe,
+            on_launch_over=self._revoke,
+        )
         self._means = Means(
             config=config,
             grid=self._grid,
             writer=self._writer,
             heartbeats=Heartbeats(client, clock, self._knows),
+            credentials=CredentialDesk(config, clock, client, self._is_live),
             threads=ProviderThreads(),
         )
         self._lock = FolderLock(config.data_dir)
@@ -145,7 +154,8 @@ class Launcher:
         acting = asyncio.create_task(self._act(head))
         ticking = asyncio.create_task(self._tick())
         sweeping = asyncio.create_task(self._sweep())
-        tasks = (following, acting, ticking, sweeping)
+        issuing = asyncio.create_task(self._means.credentials.run())
+        tasks = (following, acting, ticking, sweeping, issuing)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -225,6 +235,18 @@ class Launcher:
         state = self._grid.job(key)
         return state is not None and node in state.nodes
 
+    def _is_live(self, key: LaunchKey) -> bool:
+        state = self._grid.job((key.tenant, key.job))
+        return state is not None and any(
+            launch.status != "planned" and not launch.resolved and launch_name(state, launch.id) == key.launch
+            for launch in state.launches.values()
+        )
+
+    def _revoke(self, key: JobKey, attempt: str, ended_ms: int) -> None:
+        state = self._grid.job(key)
+        if state is not None:
+            self._means.credentials.ended(LaunchKey(*key, launch_name(state, attempt)), ended_ms)
+
     def _consider(self, key: JobKey) -> None:
         if not self._accepts:
             return
@@ -253,6 +275,8 @@ class Launcher:
                 attempt = Attempt(self._means, key, launch, name, partial(self._touch, key))
                 attempts[launch.id] = attempt
                 self._live.add(name)
+                if launch.status != "planned":
+                    self._means.credentials.refresh(attempt.credential_key)
             attempt.consider(actions.get(launch.id))
         if attempts:
             self._open.add(key)

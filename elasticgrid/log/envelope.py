@@ -7,6 +7,7 @@ from typing import Final
 
 from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import EVENTS_ROOT, event_subject
+from elasticgrid.core.errors import UndecodableEvent
 from elasticgrid.core.events import Event, UnknownEvent, type_of, writer_of
 
 MSG_ID: Final = "Nats-Msg-Id"
@@ -51,6 +52,17 @@ def recorded_ms_of(message: BusMessage) -> int:
     text = (message.headers or {}).get(RECORDED_MS, "")
     restored_ms = int(text) if text.isdecimal() and len(text) < 16 else message.time_ms
     return min(restored_ms, message.time_ms)
+
+
+def refuse_foreign(subject: str, event: Event | UnknownEvent) -> None:
+    """Refuse an event that claims to be another writer's: each can publish under its own subjects only.
+
+    Raises:
+        UndecodableEvent: it was published where it does not belong.
+    """
+    expected = subject_of(event)
+    if subject != expected:
+        raise UndecodableEvent(f"an event that belongs to {expected} was published elsewhere", where=subject)
 
 
 def _type_of(event: Event | UnknownEvent) -> str:

@@ -14,8 +14,8 @@ from elasticgrid.bus.api import last_message, stream_info
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.core.errors import InvalidInput
-from elasticgrid.core.events import Recorded
-from elasticgrid.core.names import GRID_TENANT
+from elasticgrid.core.events import Event, QuotaSet, Recorded
+from elasticgrid.core.names import ACCESS, GRID_TENANT
 from elasticgrid.log.archive_format import ArchiveFilters, SampleMessage, SampleRange
 from elasticgrid.log.archive_writer import ArchiveWriter
 from elasticgrid.log.port import EventLog
@@ -114,11 +114,20 @@ def _is_wanted(recorded: Recorded, filters: ArchiveFilters) -> bool:
     """Whether an event belongs to the part of the log.
 
     Facts about providers do whoever's jobs are asked for: no decision that looked for nodes can be taken again
-    without them.
+    without them. Of tenants and keys nothing goes out with a part that is somebody's but that tenant's own quotas,
+    which decisions depend on.
     """
     event = recorded.event
-    chosen = filters.tenant in ("*", event.tenant) and filters.job in ("*", event.job)
-    return (chosen or event.tenant == GRID_TENANT) and _in_time(recorded.recorded_ms, filters)
+    if event.tenant == GRID_TENANT and event.job == ACCESS and not (filters.tenant == "*" and filters.job == "*"):
+        chosen = (
+            isinstance(event, Event)
+            and isinstance(event.data, QuotaSet)
+            and filters.tenant in ("*", event.data.tenant)
+        )
+    else:
+        chosen = filters.tenant in ("*", event.tenant) and filters.job in ("*", event.job)
+        chosen = chosen or event.tenant == GRID_TENANT
+    return chosen and _in_time(recorded.recorded_ms, filters)
 
 
 def _in_time(recorded_ms: int, filters: ArchiveFilters) -> bool:

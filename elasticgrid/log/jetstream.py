@@ -18,10 +18,10 @@ from elasticgrid.bus import api
 from elasticgrid.bus.follower import BusMessage, Follower, read_through
 from elasticgrid.bus.subjects import EVENTS_STREAM, event_filter
 from elasticgrid.core.errors import BusUnavailable, Conflict, InvalidInput, LogGap, UndecodableEvent
-from elasticgrid.core.events import Event, Recorded, UnknownEvent
+from elasticgrid.core.events import Event, Recorded
 from elasticgrid.log.batch import check_batch
 from elasticgrid.log.codec import decode, encode
-from elasticgrid.log.envelope import MSG_ID, headers_of, recorded_ms_of, subject_of
+from elasticgrid.log.envelope import MSG_ID, headers_of, recorded_ms_of, refuse_foreign, subject_of
 from elasticgrid.log.port import Expectation, Scope
 
 _log = structlog.get_logger("elasticgrid.log")
@@ -235,7 +235,7 @@ class JetStreamLog:
     def _record(self, message: BusMessage) -> Recorded | None:
         try:
             event = decode(message.data)
-            _refuse_foreign(message.subject, event)
+            refuse_foreign(message.subject, event)
         except UndecodableEvent as error:
             if message.sequence not in self._undecodable_at:
                 if len(self._undecodable_at) < _REMEMBERED:
@@ -248,13 +248,6 @@ class JetStreamLog:
 
 def _filter(scope: Scope) -> str:
     return event_filter(scope.tenant, scope.job, scope.writer)
-
-
-def _refuse_foreign(subject: str, event: Event | UnknownEvent) -> None:
-    """A writer can publish under its own subjects only, so an event that claims to be another's is a forgery."""
-    expected = subject_of(event)
-    if subject != expected:
-        raise UndecodableEvent(f"an event that belongs to {expected} was published elsewhere", where=subject)
 
 
 def _gap(previous: int, found: int) -> LogGap:

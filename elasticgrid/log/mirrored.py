@@ -8,17 +8,26 @@ mirror are compared when the log is first used and after every reconnect; a diff
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import structlog
 from nats.aio.client import Client
 
 from elasticgrid.bus import api
 from elasticgrid.bus.subjects import EVENTS_STREAM
-from elasticgrid.core.errors import BusUnavailable, ElasticGridError, LogDiverged, LogGap, NotFound, UndecodableEvent
-from elasticgrid.core.events import Event, Recorded
+from elasticgrid.core.errors import (
+    BusUnavailable,
+    Conflict,
+    ElasticGridError,
+    LogDiverged,
+    LogGap,
+    NotFound,
+    UndecodableEvent,
+)
+from elasticgrid.core.events import Event, Recorded, type_of, writer_of
 from elasticgrid.log.codec import decode
 from elasticgrid.log.event_batches import in_batches
 from elasticgrid.log.jetstream import JetStreamLog
@@ -40,6 +49,10 @@ _PAUSE_S: Final = 0.1
 
 RESTORE_HINT: Final = "stop the grid and run `elasticgrid events restore --from mirror`"
 
+AppendOutcome: TypeAlias = Literal["appended", "conflict", "unavailable", "refused"]
+#: Told of each append: who wrote, what came of it, and how long it took, seconds.
+OnAppend: TypeAlias = Callable[[str, AppendOutcome, float], None]
+
 
 class MirroredLog:
     """An `EventLog` over another one, kept true by a mirror. One for all that read and write in a process.
@@ -51,6 +64,7 @@ class MirroredLog:
         connections: how often `log` has been connected to its server; stream and mirror are compared again before the
             first append after it changed.
         patience_s: how long they may seem to differ before that is believed.
+        on_append: told of each append.
     """
 
     def __init__(
@@ -61,12 +75,14 @@ class MirroredLog:
         strays: Strays | None = None,
         connections: Callable[[], int] = lambda: 0,
         patience_s: float = PATIENCE_S,
+        on_append: OnAppend | None = None,
     ) -> None:
         self._log = log
         self._mirror = mirror
         self._strays = strays if strays is not None else Strays()
         self._connections = connections
         self._patience_s = patience_s
+        self._on_append = on_append
         self._lock = asyncio.Lock()
         self._verified_at: int | None = None
         self._diverged: LogDiverged | None = None
@@ -76,12 +92,35 @@ class MirroredLog:
         """The mirror."""
         return self._mirror
 
+    @property
+    def diverged(self) -> bool:
+        """Whether stream and mirror were found to differ, so that nothing is appended."""
+        return self._diverged is not None
+
     async def append(self, events: Sequence[Event], *, expect: Expectation | None = None) -> tuple[int, int]:
         """See `EventLog.append`.
 
         Raises:
             LogDiverged: stream and mirror differ.
         """
+        if self._on_append is None or not events:
+            return await self._append(events, expect)
+        began = time.perf_counter()
+        outcome: AppendOutcome = "refused"
+        try:
+            appended = await self._append(events, expect)
+            outcome = "appended"
+        except Conflict:
+            outcome = "conflict"
+            raise
+        except BusUnavailable:
+            outcome = "unavailable"
+            raise
+        finally:
+            self._on_append(writer_of(type_of(events[0].data)), outcome, time.perf_counter() - began)
+        return appended
+
+    async def _append(self, events: Sequence[Event], expect: Expectation | None) -> tuple[int, int]:
         await self._ready()
         mirrored = self._mirror.last
         first, last = await self._log.append(events, expect=expect)
@@ -338,7 +377,9 @@ class MirroredLog:
         return error
 
 
-def mirrored_log(client: Client, mirror: Mirror, *, patience_s: float = PATIENCE_S) -> MirroredLog:
+def mirrored_log(
+    client: Client, mirror: Mirror, *, patience_s: float = PATIENCE_S, on_append: OnAppend | None = None
+) -> MirroredLog:
     """The event log on the bus with its mirror."""
     strays = Strays()
     return MirroredLog(
@@ -347,6 +388,7 @@ def mirrored_log(client: Client, mirror: Mirror, *, patience_s: float = PATIENCE
         strays=strays,
         connections=lambda: client.stats["reconnects"],
         patience_s=patience_s,
+        on_append=on_append,
     )
 
 

@@ -25,6 +25,7 @@ from elasticgrid.core.grid import GridFold
 from elasticgrid.log.event_batches import in_batches
 from elasticgrid.log.port import EventLog
 from elasticgrid.projections import schema
+from elasticgrid.projections.log_counts import LogCounts
 from elasticgrid.projections.results import EventView
 from elasticgrid.projections.rows import Row, ViewFold
 
@@ -92,6 +93,11 @@ class Projector:
     def grid(self) -> GridFold:
         """The fold the rows are made of, for reading. It may be ahead of the file by the transaction under way."""
         return self._fold.grid
+
+    @property
+    def counts(self) -> LogCounts:
+        """Totals over everything folded, for reading; as far as `grid` is."""
+        return self._fold.counts
 
     @property
     def stats(self) -> ProjectorStats:

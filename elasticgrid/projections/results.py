@@ -218,11 +218,29 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         more: whether more is there already.
+        next_before: in a page that goes backwards, where older ones continue; 0 at the beginning of the log.
     """
 
     items: tuple[EventView, ...]
     next_after: int
     more: bool
+    next_before: int = 0
+
+
+class GridTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The grid in numbers.
+
+    Attributes:
+        as_of_ms: the gateway's clock; `sequence` is the last event that the numbers contain.
+        jobs: how many there are in each phase.
+        cost_microdollars: what all nodes cost so far; `price_microdollars_per_hour` what they cost now.
+    """
+
+    as_of_ms: int
+    sequence: int
+    jobs: dict[str, int]
+    cost_microdollars: int
+    price_microdollars_per_hour: int
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import GONE, JobState, LaunchState, NodeState
 from elasticgrid.log.codec import encode
+from elasticgrid.projections.log_counts import LogCounts
 from elasticgrid.projections.results import EventView, JobFacts
 from elasticgrid.projections.text import event_text, placement_text
 
@@ -36,11 +37,13 @@ class ViewFold:
 
     Attributes:
         grid: the core's fold.
+        counts: totals over all events so far.
         chain: a hash over all events so far, each with its sequence: two logs with the same chain are the same.
     """
 
     def __init__(self) -> None:
         self.grid = GridFold(memory=0)
+        self.counts = LogCounts()
         self.chain = b""
         self._views: list[EventView] = []
         self._decisions: list[Row] = []
@@ -64,6 +67,7 @@ class ViewFold:
         before = self.grid.job(key)
         concerned = self.grid.apply(recorded)
         after = self.grid.job(key)
+        self.counts.apply(recorded, before, after)
         took_effect = isinstance(event, ev.Event)
         if concerned is not None and after is not None:
             self._changed[key] = None
@@ -152,7 +156,7 @@ def _job_row(state: JobState) -> Row:
         state.id,
         state.spec.name,
         state.phase,
-        state.spec.band,
+        state.band,
         state.min_nodes,
         state.max_nodes,
         0 if state.terminal else state.target_nodes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.quotas import quota_text
 
 
 def event_text(event: ev.Event | ev.UnknownEvent) -> str:
@@ -31,8 +32,12 @@ def _text(data: ev.EventData) -> str:
             | ev.JobPauseRequested()
             | ev.JobResumeRequested()
             | ev.JobResizeRequested()
+            | ev.JobPriorityRequested()
+            | ev.JobInterruptRequested()
         ):
             return _request(data)
+        case ev.TenantCreated() | ev.KeyCreated() | ev.KeyRevoked() | ev.QuotaSet():
+            return _access(data)
         case ev.ProviderDeclared() | ev.ProviderWithdrawn() | ev.ProviderCordoned() | ev.ProviderUncordoned():
             return _provider(data)
         case ev.ScaleDecided() | ev.PlacementDecided() | ev.DrainDecided() | ev.WorldDecided() | ev.OutcomeDecided():
@@ -59,7 +64,9 @@ def _request(
     | ev.JobCancelRequested
     | ev.JobPauseRequested
     | ev.JobResumeRequested
-    | ev.JobResizeRequested,
+    | ev.JobResizeRequested
+    | ev.JobPriorityRequested
+    | ev.JobInterruptRequested,
 ) -> str:
     match data:
         case ev.JobSubmitted():
@@ -72,6 +79,22 @@ def _request(
             return f"resume{_because(data.reason)}"
         case ev.JobResizeRequested():
             return f"{data.min_nodes} to {data.max_nodes} nodes{_because(data.reason)}"
+        case ev.JobPriorityRequested():
+            return f"band {data.band}{_because(data.reason)}"
+        case ev.JobInterruptRequested():
+            return f"{', '.join(data.nodes)} at {data.provider} will be taken away{_because(data.reason)}"
+
+
+def _access(data: ev.TenantCreated | ev.KeyCreated | ev.KeyRevoked | ev.QuotaSet) -> str:
+    match data:
+        case ev.TenantCreated():
+            return f"tenant {data.name}{_because(data.note)}"
+        case ev.KeyCreated():
+            return f"key {data.prefix} of {data.tenant or 'the grid'} may {data.scope}{_because(data.label)}"
+        case ev.KeyRevoked():
+            return f"key {data.prefix} is revoked{_because(data.reason)}"
+        case ev.QuotaSet():
+            return f"{data.tenant} may have {quota_text(data.quota)}{_because(data.reason)}"
 
 
 def _provider(

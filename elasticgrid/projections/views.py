@@ -22,6 +22,7 @@ from elasticgrid.projections.results import (
     DecisionView,
     EventPage,
     EventView,
+    GridTotals,
     JobDetail,
     JobFacts,
     JobPage,
@@ -201,21 +202,22 @@ class Views:
         tenant: str = "",
         job: str = "",
         event_type: str = "",
+        since_ms: int = 0,
+        until_ms: int | None = None,
         limit: int = 100,
     ) -> EventPage:
         """A page of events with after < sequence <= through, in order.
 
         Args:
-            tenant, job, event_type: only those; all when empty.
+            tenant, job: only those; all when empty.
+            event_type: only this type; `launch` stands for every type that begins with `launch.`.
+            since_ms, until_ms: recorded from (inclusive) and until (exclusive).
             limit: events in a page, at most `MAX_PAGE`.
         """
         limit = min(max(limit, 1), MAX_PAGE)
-        values: dict[str, Any] = {"after": _integer(after), "limit": limit + 1}
-        conditions = ["sequence > :after", "sequence <= :through"]
-        for column, value in (("tenant", tenant), ("job", job), ("type", event_type)):
-            if value:
-                conditions.append(f"{column} = :{column}")
-                values[column] = value
+        conditions, values = _event_filter(tenant, job, event_type, since_ms, until_ms)
+        conditions += ["sequence > :after", "sequence <= :through"]
+        values |= {"after": _integer(after), "limit": limit + 1}
         query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY sequence LIMIT :limit"  # noqa: S608 - ours
         async with self._reading() as connection:
             end = await _sequence(connection)
@@ -224,6 +226,51 @@ class Views:
         items = tuple(_event(row) for row in rows[:limit])
         more = len(rows) > limit
         return EventPage(items=items, next_after=items[-1].sequence if more else max(after, end), more=more)
+
+    async def events_before(
+        self,
+        before: int | None = None,
+        *,
+        tenant: str = "",
+        job: str = "",
+        event_type: str = "",
+        since_ms: int = 0,
+        until_ms: int | None = None,
+        limit: int = 100,
+    ) -> EventPage:
+        """A page of the last events before a sequence, the newest first; `next_before` continues with older ones.
+
+        Args as of `events`; without `before` it begins at the end of the log.
+        """
+        limit = min(max(limit, 1), MAX_PAGE)
+        conditions, values = _event_filter(tenant, job, event_type, since_ms, until_ms)
+        conditions.append("sequence < :before")
+        values |= {"before": _integer(before) if before is not None else 2**62, "limit": limit + 1}
+        query = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY sequence DESC LIMIT :limit"  # noqa: S608 - ours
+        async with self._reading() as connection:
+            end = await _sequence(connection)
+            rows = await _all(connection, query, values)
+        items = tuple(_event(row) for row in rows[:limit])
+        more = len(rows) > limit
+        return EventPage(items=items, next_after=end, more=more, next_before=items[-1].sequence if more else 0)
+
+    async def totals(self, *, as_of_ms: int, tenant: str = "") -> GridTotals:
+        """The grid, or a tenant's part of it, in numbers."""
+        where = "WHERE tenant = :tenant" if tenant else ""
+        values = {"as_of_ms": _integer(as_of_ms), "since_ms": 0, "tenant": tenant}
+        phases = f"SELECT phase, COUNT(*) AS jobs FROM jobs {where} GROUP BY phase ORDER BY phase"  # noqa: S608 - ours
+        money = f"SELECT {_COST} AS cost_microdollars, {_PRICE} AS price_microdollars_per_hour FROM nodes {where}"  # noqa: S608 - ours
+        async with self._reading() as connection:
+            sequence = await _sequence(connection)
+            jobs = {str(row["phase"]): int(row["jobs"]) for row in await _all(connection, phases, values)}
+            (spent,) = await _all(connection, money, values)
+        return GridTotals(
+            as_of_ms=as_of_ms,
+            sequence=sequence,
+            jobs=jobs,
+            cost_microdollars=int(spent["cost_microdollars"]),
+            price_microdollars_per_hour=int(spent["price_microdollars_per_hour"]),
+        )
 
     async def cost(self, *, by: CostBy, as_of_ms: int, since_ms: int = 0, tenant: str = "") -> CostReport:
         """What nodes cost from `since_ms` until `as_of_ms`, by job, tenant or provider."""
@@ -281,6 +328,30 @@ class Views:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _event_filter(
+    tenant: str, job: str, event_type: str, since_ms: int, until_ms: int | None
+) -> tuple[list[str], dict[str, Any]]:
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for column, value in (("tenant", tenant), ("job", job)):
+        if value:
+            conditions.append(f"{column} = :{column}")
+            values[column] = value
+    if event_type and "." not in event_type:
+        conditions.append("type >= :type AND type < :type_end")
+        values |= {"type": f"{event_type}.", "type_end": f"{event_type}/"}  # what follows the dot in ASCII
+    elif event_type:
+        conditions.append("type = :type")
+        values["type"] = event_type
+    if since_ms > 0:
+        conditions.append("recorded_ms >= :since_ms")
+        values["since_ms"] = _integer(since_ms)
+    if until_ms is not None:
+        conditions.append("recorded_ms < :until_ms")
+        values["until_ms"] = _integer(until_ms)
+    return conditions, values
 
 
 async def _all(connection: aiosqlite.Connection, query: str, values: Mapping[str, Any]) -> list[sqlite3.Row]:

@@ -117,7 +117,7 @@ class AgentLink:
             while line := await reader.readline():
                 try:
                     message = channel.agent_decoder.decode(line)
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, RecursionError) as error:
                     self._state.problem = f"agent: not a message: {error}"
                     continue
                 if isinstance(message, channel.StopAt):

@@ -225,7 +225,7 @@ def _read(path: Path, *, keep: bool) -> tuple[CheckpointInfo, dict[str, bytes]]:
         raise NotFound("no committed checkpoint is there", where=str(path)) from error
     try:
         manifest = msgspec.json.decode(raw, type=_Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _damaged(path / MANIFEST, f"the manifest cannot be read: {error}") from error
     if manifest.format != 1:
         raise _damaged(path / MANIFEST, f"format {manifest.format} is not known here")

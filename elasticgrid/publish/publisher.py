@@ -310,6 +310,11 @@ def publisher(environ: Mapping[str, str] | None = None) -> Publisher:
     return Publisher(settings)
 
 
+def current_publisher() -> Publisher:
+    """The hook that this process made and still uses, or else a new one."""
+    return next((each for each in list(_publishers) if each.active), None) or publisher()
+
+
 _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
 
 

@@ -210,6 +210,9 @@ class Laws:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _bounds(self, recorded: ev.Recorded, event: ev.Event, data: ev.ScaleDecided, state: JobState) -> None:
+        # A budget that is used up takes all nodes, however few the job needs.
+        if data.rule == "budget":
+            return
         if data.action != "hold" and not state.min_nodes <= data.target_nodes <= state.max_nodes:
             says = f"{data.target_nodes} nodes are wanted, the bounds are {state.min_nodes}..{state.max_nodes}"
             self.breach("size_in_bounds", event, recorded.sequence, says)

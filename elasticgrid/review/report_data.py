@@ -298,7 +298,7 @@ def _job_report(state: JobState, gathered: _Job, lanes: Iterable[Lane], last_ms:
     assert state.spec is not None
     end_ms = state.finished_ms or last_ms
     mine = [lane for lane in lanes if (lane.tenant, lane.job) == (state.tenant, state.id)]
-    paid, rate, cost = _money(mine, state.submitted_ms, end_ms)
+    paid, rate, cost = money_over_time(mine, state.submitted_ms, end_ms)
     cards, left_out = _cards(state, gathered)
     return JobReport(
         tenant=state.tenant,
@@ -354,18 +354,16 @@ def _is_scale(recorded: ev.Recorded) -> bool:
     return isinstance(recorded.event, ev.Event) and isinstance(recorded.event.data, ev.ScaleDecided)
 
 
-def _money(
-    lanes: list[Lane], begin_ms: int, end_ms: int
+def money_over_time(
+    lanes: Iterable[Lane], begin_ms: int, end_ms: int
 ) -> tuple[tuple[Point, ...], tuple[Point, ...], tuple[Point, ...]]:
     """Nodes that cost something, USD per hour and USD spent, over time."""
     changes: list[tuple[int, int, int]] = []
     for lane in lanes:
         if lane.charged_from_ms is not None:
-            gone_ms = lane.gone_ms if lane.gone_ms is not None else end_ms
-            changes += [
-                (lane.charged_from_ms, 1, lane.price_microdollars_per_hour),
-                (gone_ms, -1, -lane.price_microdollars_per_hour),
-            ]
+            changes.append((lane.charged_from_ms, 1, lane.price_microdollars_per_hour))
+            if lane.gone_ms is not None:
+                changes.append((lane.gone_ms, -1, -lane.price_microdollars_per_hour))
     paid, rate, cost = [Point(begin_ms, 0)], [Point(begin_ms, 0.0)], [Point(begin_ms, 0.0)]
     nodes, price, spent, last_ms = 0, 0, 0.0, begin_ms
     for at_ms, more, dearer in sorted(changes):

@@ -11,6 +11,7 @@ from elasticgrid.core.events import Recorded
 from elasticgrid.core.fleet import FleetState
 from elasticgrid.core.grid import GridFold
 from elasticgrid.core.job import JobState
+from elasticgrid.core.job_nodes import all_nodes
 from elasticgrid.review.collector import rare_collections
 from elasticgrid.review.differences import Difference, differences
 
@@ -70,4 +71,9 @@ def state_differences(before: GridState, after: GridState) -> tuple[Difference, 
 
 def _plain(state: GridState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
+    if state.fleet.jobs:
+        plain["fleet"]["jobs"] = msgspec.to_builtins(dict(all_nodes(state.fleet.jobs)), str_keys=True)
+    for tenant, use in state.fleet.quotas.use.items():
+        jobs = {job: each for shard in use.jobs for job, each in shard.items()}
+        plain["fleet"]["quotas"]["use"][tenant]["jobs"] = msgspec.to_builtins(jobs, str_keys=True)
     return plain

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.quotas import quota_text
 
 
 class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +133,8 @@ def _providers(recorded: ev.Recorded, homes: dict[tuple[str, str, str], str]) ->
             homes[event.tenant, event.job, name] = data.provider
     if isinstance(data, ev.ProviderDeclared):
         return (data.provider.name,)
+    if isinstance(data, ev.JobInterruptRequested):
+        return (data.provider,)
     if isinstance(data, ev.ProviderWithdrawn | ev.ProviderCordoned | ev.ProviderUncordoned):
         return (data.name,)
     if isinstance(data, ev.OutcomeDecided):
@@ -205,6 +208,14 @@ _SAID: Final[dict[type[Any], Any]] = {
     ev.JobPauseRequested: lambda d: _Said(reason=d.reason),
     ev.JobResumeRequested: lambda d: _Said(reason=d.reason),
     ev.JobResizeRequested: lambda d: _Said(after=_bounds(d), reason=d.reason),
+    ev.JobPriorityRequested: lambda d: _Said(after=f"band {d.band}", reason=d.reason),
+    ev.JobInterruptRequested: lambda d: _Said(
+        after=f"{_nodes(len(d.nodes))} to be taken away", reason=d.reason, provider=d.provider
+    ),
+    ev.TenantCreated: lambda d: _Said(after=f"tenant {d.name}", reason=d.note),
+    ev.KeyCreated: lambda d: _Said(after=f"key {d.prefix} of {d.tenant or 'the grid'} may {d.scope}", reason=d.label),
+    ev.KeyRevoked: lambda d: _Said(after=f"key {d.prefix} revoked", reason=d.reason),
+    ev.QuotaSet: lambda d: _Said(after=f"{d.tenant} may have {quota_text(d.quota)}", reason=d.reason),
     ev.ProviderDeclared: lambda d: _Said(after=f"up to {_nodes(d.provider.max_nodes)}", provider=d.provider.name),
     ev.ProviderWithdrawn: lambda d: _Said(provider=d.name),
     ev.ProviderCordoned: lambda d: _Said(provider=d.name, reason=d.reason),

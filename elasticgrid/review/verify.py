@@ -18,6 +18,7 @@ from elasticgrid.core.fleet import FleetState, initial_fleet
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.names import derived_id
+from elasticgrid.core.run_state import RUN_TENANT
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples, read_header
 from elasticgrid.log.archive_format import SampleMessage, SampleRange
 from elasticgrid.review.batch import Batch, DecisionRecord, Mismatch, explain, retake
@@ -128,6 +129,9 @@ class _Verifier:
     def take(self, recorded: ev.Recorded) -> None:
         """One more event."""
         event = recorded.event
+        if event.tenant == RUN_TENANT:
+            self._of_a_run(recorded)
+            return
         if isinstance(event, ev.Event) and event.basis is not None:
             self._decision(recorded, event, event.basis)
         elif self._open is not None:
@@ -149,6 +153,16 @@ class _Verifier:
             self._submissions[event.id] = key
         elif self._windows is not None and isinstance(event.data, ev.WorldDecided | ev.OutcomeDecided):
             self._windows.open(state)
+
+    def _of_a_run(self, recorded: ev.Recorded) -> None:
+        """An event of a run without a grid: its nodes decided, by settings of their own that are in no log."""
+        self.close_batch()
+        self._first_sequence = self._first_sequence or recorded.sequence
+        self._last = recorded
+        self._fold.apply(recorded)
+        if isinstance(recorded.event, ev.Event) and recorded.event.basis is not None:
+            self._decisions += 1
+            self._unverifiable += 1
 
     def _decision(self, recorded: ev.Recorded, event: ev.Event, basis: ev.Basis) -> None:
         record = DecisionRecord(recorded.sequence, event, basis)
@@ -315,6 +329,10 @@ class _Verifier:
 
 
 def _looked_for_providers(batch: Batch, expected: list[ev.Event]) -> bool:
-    """Whether the decision, or what it should have been, depends on what other jobs hold."""
-    placements = [record.event.data for record in batch.records] + [event.data for event in expected]
-    return any(isinstance(data, ev.PlacementDecided) and data.candidates for data in placements)
+    """Whether the decision, or what it should have been, depends on what other jobs hold or their tenant used."""
+    decided = [record.event.data for record in batch.records] + [event.data for event in expected]
+    return any(
+        (isinstance(data, ev.PlacementDecided) and bool(data.candidates))
+        or (isinstance(data, ev.ScaleDecided) and any(check.rule in ("budget", "quota") for check in data.checks))
+        for data in decided
+    )

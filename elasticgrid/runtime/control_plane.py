@@ -13,12 +13,16 @@ from nats.aio.client import Client
 
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
 from elasticgrid.bus.embedded import EmbeddedServer
+from elasticgrid.bus.server_config import Listening, ServerTls
 from elasticgrid.bus.streams import ensure_streams
 from elasticgrid.core.spec import ProviderSpec
+from elasticgrid.log.event_reader import event_reader
 from elasticgrid.log.port import EventLog
+from elasticgrid.metrics.registry import new_registry
 from elasticgrid.runtime import services
 from elasticgrid.runtime.gateway_file import GATEWAY_FILE as GATEWAY_FILE
 from elasticgrid.runtime.gateway_file import GatewayFile as GatewayFile
+from elasticgrid.runtime.node_bus import NodeBus
 
 MIRROR_FILE = "mirror.sqlite"
 
@@ -31,7 +35,10 @@ class ControlPlane:
         providers: the grid's providers.
         nats_server: another nats-server binary than the installed one.
         bus: a bus that runs already; none is started then.
-        node_credentials: with `bus`, the credential file that agents get.
+        node: with `bus`, how agents get there; as this process does when absent.
+        listening: where the embedded bus listens, and with which certificate.
+        bus_port: of the embedded bus; None for one of its own choice.
+        http_tls: the gateway's certificate, for HTTPS.
         http: host and port of the gateway; port 0 takes a free one.
         orphan_timeout_s: after this long without the bus agents end by themselves; None is never.
     """
@@ -43,17 +50,25 @@ class ControlPlane:
         *,
         nats_server: str | None = None,
         bus: BusAddress | None = None,
-        node_credentials: str = "",
+        node: NodeBus | None = None,
+        listening: Listening = Listening(),
+        bus_port: int | None = None,
+        http_tls: ServerTls | None = None,
         http: tuple[str, int] = ("127.0.0.1", 0),
         orphan_timeout_s: float | None = None,
     ) -> None:
         self.data_dir = data_dir.absolute()
         self._providers = providers
         self._bus = bus
-        self._node = BusAddress(bus.url, node_credentials or bus.credentials) if bus is not None else None
+        self._node = node
         self._http = http
+        self._http_tls = http_tls
         self._orphan_timeout_s = orphan_timeout_s
-        self._server = EmbeddedServer(self.data_dir, nats_server=nats_server) if bus is None else None
+        self._server = (
+            EmbeddedServer(self.data_dir, nats_server=nats_server, listening=listening, port=bus_port)
+            if bus is None
+            else None
+        )
         self._client: Client | None = None
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,29 +111,36 @@ class ControlPlane:
     async def _start(self) -> None:
         if self._server is not None:
             await self._stack.enter_async_context(self._server)
-            address, node = self._server.address, self._server.node_address
+            server = self._server
+            address = server.address
+            node = NodeBus(url=server.url, ca=server.ca, authority=str(server.authority_file))
         else:
             assert self._bus is not None
-            assert self._node is not None
-            address, node = self._bus, self._node
+            address = self._bus
+            node = self._node or NodeBus(url=address.url, ca=address.ca, credentials=address.credentials)
         self._client = await connect(address, name="control-plane")
         self._stack.push_async_callback(disconnect, self._client)
         await ensure_streams(self._client)
+        await self._stack.enter_async_context(event_reader(self._client))
+        registry = new_registry()
         event_log = await self._stack.enter_async_context(
-            services.trusted_log(self._client, self.data_dir / MIRROR_FILE)
+            services.trusted_log(self._client, self.data_dir / MIRROR_FILE, registry)
         )
         self._log = event_log
         self._gateway = await self._stack.enter_async_context(
-            services.gateway(self._client, event_log, self.data_dir, self._providers, self._http)
+            services.gateway(
+                self._client, event_log, self.data_dir, self._providers, self._http, registry, self._http_tls
+            )
         )
         where = self.data_dir / GATEWAY_FILE
-        where.write_bytes(msgspec.json.encode(GatewayFile(url=self.url, key_file=str(self.key_file))))
+        ca = self._http_tls.ca if self._http_tls is not None else ""
+        where.write_bytes(msgspec.json.encode(GatewayFile(url=self.url, key_file=str(self.key_file), ca=ca)))
         self._stack.callback(where.unlink, missing_ok=True)
-        launching = services.launcher_config(node, self.data_dir, self._orphan_timeout_s)
+        launching = services.launcher_config(address, node, self.data_dir, self._orphan_timeout_s)
         self._stack.push_async_callback(self._end_tasks)
         self._tasks = [
-            asyncio.create_task(services.run_decider(self._client, event_log, self.data_dir), name="decider"),
-            asyncio.create_task(services.run_launcher(self._client, event_log, launching), name="launcher"),
+            asyncio.create_task(services.run_decider(self._client, event_log, self.data_dir, registry), name="decider"),
+            asyncio.create_task(services.run_launcher(self._client, event_log, launching, registry), name="launcher"),
             asyncio.create_task(self._gateway.http.wait(), name="gateway"),
         ]
 

@@ -19,7 +19,7 @@ from elasticgrid.core.errors import NotFound
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
-from elasticgrid.core.names import FLEET, GRID_TENANT, derived_id
+from elasticgrid.core.names import ACCESS, FLEET, GRID_TENANT, derived_id
 from elasticgrid.core.samples import SampleBatch, encode_batch
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.log.archive_format import SampleMessage
@@ -71,6 +71,7 @@ class SimulatedGrid:
         self._woken: set[JobKey] = set()
         self._landing: set[JobKey] = set()
         self._placing: JobKey | None = None
+        self._back_ms = 0
         for provider in providers:
             self.declare(provider)
 
@@ -121,14 +122,34 @@ class SimulatedGrid:
     def request(
         self,
         key: JobKey,
-        data: ev.JobCancelRequested | ev.JobPauseRequested | ev.JobResumeRequested | ev.JobResizeRequested,
+        data: ev.JobCancelRequested
+        | ev.JobPauseRequested
+        | ev.JobResumeRequested
+        | ev.JobResizeRequested
+        | ev.JobPriorityRequested
+        | ev.JobInterruptRequested,
     ) -> None:
         """Ask for a change of a job."""
         self.append(key, data, actor="key:simulated")
 
+    def set_quota(self, tenant: str, quota: ev.Quota) -> None:
+        """Say what a tenant may have and use."""
+        self.append((GRID_TENANT, ACCESS), ev.QuotaSet(tenant=tenant, quota=quota), actor="key:simulated")
+
     def fail_launches(self, provider: str, failure: ev.FailureClass, text: str, *, times: int = 1) -> None:
         """Let the next launches at a provider fail."""
         self._steady.fail(provider, failure, text, times)
+
+    def lose_control_plane(self, for_ms: int) -> None:
+        """Let decider and launcher be away for so long; nodes, trainers and the bus go on."""
+        self._back_ms = max(self._back_ms, self.now_ms + for_ms)
+
+    def when_back(self, action: Callable[[], object]) -> None:
+        """Do what decider or launcher do: now, or as soon as they are back."""
+        if self.now_ms < self._back_ms:
+            self.at(self._back_ms - self.now_ms, lambda: self.when_back(action))
+        else:
+            action()
 
     def lose_node(
         self, key: JobKey, *, provider: str = "", evidence: Literal["process_gone", "silent"] = "process_gone"
@@ -146,14 +167,21 @@ class SimulatedGrid:
         node.alive = False
         self.agents.interrupt(key)
         lost = ev.NodeLost(node=member, attempt=node.attempt, evidence=evidence)
-        self.at(self._timings.detect_ms, lambda: self.append(key, lost, actor="launcher"))
+        self.at(self._timings.detect_ms, lambda: self.when_back(lambda: self.append(key, lost, actor="launcher")))
         return member
 
     def _is_at(self, key: JobKey, node_id: str, provider: str) -> bool:
         return not provider or self.job(key).nodes[node_id].provider == provider
 
-    def fail_worker(self, key: JobKey, *, code: int = 1, failure: ev.FailureClass = "app_failed") -> None:
-        """Let the first worker of the job's round end with failure.
+    def fail_worker(
+        self,
+        key: JobKey,
+        *,
+        code: int = 1,
+        failure: ev.FailureClass = "app_failed",
+        last_lines: str = "simulated failure",
+    ) -> None:
+        """Let the first worker of the job's round end with failure, and with these last words.
 
         Raises:
             NotFound: no round of the job runs.
@@ -166,7 +194,7 @@ class SimulatedGrid:
             node=node.id,
             round=running.round,
             last_step=running.step,
-            exits=(ev.WorkerExit(rank=0, code=code, last_lines="simulated failure"),),
+            exits=(ev.WorkerExit(rank=0, code=code, last_lines=last_lines),),
             failure=failure,
             free_port=node.next_port(),
         )
@@ -270,7 +298,7 @@ class SimulatedGrid:
     def _wake(self, key: JobKey) -> None:
         if key not in self._woken:
             self._woken.add(key)
-            self.at(self._timings.decide_ms, lambda: self._decide(key))
+            self.at(self._timings.decide_ms, lambda: self.when_back(lambda: self._decide(key)))
 
     def _decide(self, key: JobKey) -> None:
         self._woken.discard(key)

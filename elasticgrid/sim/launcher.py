@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from elasticgrid.core import events as ev
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import GONE, JobState, LaunchState
-from elasticgrid.core.launching import Start, Stop, launch_actions
+from elasticgrid.core.launching import Start, Stop, launch_actions, never_booted, not_joined_text
 from elasticgrid.sim.agents import SimulatedAgents
 from elasticgrid.sim.machines import Machines, Timings
 from elasticgrid.sim.training import SimulatedNode
@@ -31,6 +31,10 @@ class Host(Protocol):
 
     def at(self, after_ms: int, action: Callable[[], object]) -> None:
         """Do something after a while."""
+        ...
+
+    def when_back(self, action: Callable[[], object]) -> None:
+        """Do something that the launcher does: now, or as soon as it is back."""
         ...
 
     def job(self, key: JobKey) -> JobState:
@@ -94,7 +98,10 @@ class SimulatedLauncher:
             mark = (key, action.launch.id, what)
             if mark not in self._acted:
                 self._acted.add(mark)
-                self._host.at(self._timings.launch_ms, self._launch_step(mark))
+                self._later(self._timings.launch_ms, self._launch_step(mark))
+
+    def _later(self, after_ms: int, action: Callable[[], object]) -> None:
+        self._host.at(after_ms, lambda: self._host.when_back(action))
 
     def _launch_step(self, mark: tuple[JobKey, str, str]) -> Callable[[], None]:
         key, attempt, what = mark
@@ -133,10 +140,10 @@ class SimulatedLauncher:
         end = self._machines.launch(launch.provider, self._host.now_ms)
         if end.failure is not None:
             failed = ev.LaunchFailed(attempt=launch.id, failure=end.failure, text=end.text)
-            self._host.at(end.after_ms, lambda: self._launch_ended(key, failed, requested.id))
+            self._later(end.after_ms, lambda: self._launch_ended(key, failed, requested.id))
             return
         self._boot(key, launch, nodes)
-        self._host.at(end.after_ms, lambda: self._started(key, launch.id, nodes, requested.id))
+        self._later(end.after_ms, lambda: self._started(key, launch.id, nodes, requested.id))
 
     def _boot(self, key: JobKey, launch: LaunchState, nodes: Sequence[str]) -> None:
         for index, node in enumerate(nodes):
@@ -179,8 +186,11 @@ class SimulatedLauncher:
         for node in action.launch.nodes:
             if (key, node) in self._agents.nodes:
                 self._agents.nodes[key, node].alive = False
-        stopped = ev.LaunchStopped(attempt=attempt, reason=action.reason)
-        self._host.at(self._timings.stop_ms, lambda: self._launch_ended(key, stopped, requested.id))
+        state = self._host.job(key)
+        ended: ev.LaunchStopped | ev.LaunchFailed = ev.LaunchStopped(attempt=attempt, reason=action.reason)
+        if never_booted(state, state.launches[attempt]):
+            ended = ev.LaunchFailed(attempt=attempt, failure="boot_failed", text=not_joined_text(state))
+        self._later(self._timings.stop_ms, lambda: self._launch_ended(key, ended, requested.id))
 
     def _launch_ended(self, key: JobKey, data: ev.LaunchStopped | ev.LaunchFailed, cause: str | None) -> None:
         self._host.append(key, data, actor="launcher", cause=cause)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +14,12 @@ from typing import Self
 
 from nats.aio.client import Client
 
+from elasticgrid.bus.account_keeper import AccountKeeper
+from elasticgrid.bus.authority import LaunchKey, keep_authority
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
+from elasticgrid.bus.credentials import write_credentials
 from elasticgrid.bus.embedded import EmbeddedServer
-from elasticgrid.bus.server_config import ROLES, ClusterMember
+from elasticgrid.bus.server_config import ClusterMember
 from elasticgrid.bus.streams import ensure_streams
 
 
@@ -44,6 +48,19 @@ async def bus_client(server: EmbeddedServer, *, replicas: int = 1) -> AsyncGener
         yield client
 
 
+async def launch_address(
+    server: EmbeddedServer, tenant: str, job: str, launch: str = "launch", *, lasts_s: int = 3_600
+) -> BusAddress:
+    """For the agents and workers of a launch: a credential of its own, and an account for its tenant."""
+    now_s = int(time.time())
+    async with AccountKeeper(server.authority, server.address, server.folder) as keeper:
+        await keeper.keep(tenant, {})
+    credentials = server.authority.launch(LaunchKey(tenant, job, launch), now_s, expires_s=now_s + lasts_s)
+    path = server.folder / f"launch-{tenant}-{job}-{launch}.json"
+    write_credentials(path, credentials)
+    return BusAddress(server.url, str(path), server.ca)
+
+
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
     """Wait for what only shows itself when looked at, such as a process that is gone.
 
@@ -68,7 +85,7 @@ def free_ports(count: int) -> list[int]:
 async def cluster_of_three(data_dir: Path) -> AsyncGenerator[list[EmbeddedServer]]:
     """Three servers that form a cluster. A client of `cluster_address` moves between them."""
     ports = free_ports(3)
-    passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
+    keep_authority(data_dir / "authority.key")
     route_password = secrets.token_urlsafe(16)
     async with contextlib.AsyncExitStack() as stack:
         servers = []
@@ -79,7 +96,7 @@ async def cluster_of_three(data_dir: Path) -> AsyncGenerator[list[EmbeddedServer
                 port=port,
                 routes=tuple(ports),
                 route_password=route_password,
-                passwords=passwords,
+                authority=str(data_dir / "authority.key"),
             )
             servers.append(await stack.enter_async_context(EmbeddedServer(data_dir / f"s{number}", cluster=member)))
         yield servers

@@ -15,6 +15,7 @@ import msgspec
 from nats.aio.client import Client
 
 from elasticgrid import environment
+from elasticgrid.bus.connect import BusAddress
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.core.events import (
     Basis,
@@ -105,7 +106,8 @@ async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
 class Grid:
     """A bus, agents as processes, and decisions written by hand."""
 
-    def __init__(self, server: EmbeddedServer, client: Client, folder: Path) -> None:
+    def __init__(self, server: EmbeddedServer, client: Client, address: BusAddress, folder: Path) -> None:
+        self._address = address
         self.server = server
         self.log = JetStreamLog(client)
         self.shared = folder / "shared"
@@ -120,7 +122,7 @@ class Grid:
     async def start_agent(
         self, attempt: str, command: list[str], stdout: IO[bytes] | None = None, /, **variables: str
     ) -> asyncio.subprocess.Process:
-        address = self.server.node_address
+        address = self._address
         environ = os.environ | {
             environment.NATS_URL: address.url,
             environment.CREDENTIALS: address.credentials,

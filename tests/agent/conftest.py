@@ -7,20 +7,24 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from agent_grid import STUBBORN, TRAINER, Grid, Trainer
+from agent_grid import JOB, STUBBORN, TENANT, TRAINER, Grid, Trainer
 from nats.aio.client import Client
 
 from elasticgrid.bus.embedded import EmbeddedServer
+from elasticgrid.log.event_reader import event_reader
+from elasticgrid.testing.bus import launch_address
 
 
 @pytest.fixture
 async def grid(embedded_server: EmbeddedServer, bus_client: Client, tmp_path: Path) -> AsyncGenerator[Grid]:
     """A bus and no agents yet; the agents that a test starts are ended with it."""
-    grid = Grid(embedded_server, bus_client, tmp_path)
-    try:
-        yield grid
-    finally:
-        await grid.end()
+    address = await launch_address(embedded_server, TENANT, JOB)
+    grid = Grid(embedded_server, bus_client, address, tmp_path)
+    async with event_reader(bus_client):
+        try:
+            yield grid
+        finally:
+            await grid.end()
 
 
 @pytest.fixture

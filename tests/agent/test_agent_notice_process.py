@@ -54,6 +54,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@pytest.mark.survive("M", "notice")
 @pytest.mark.parametrize("source", ["file", "aws"])
 async def test_a_node_with_a_notice_is_gone_before_its_deadline_and_its_last_step_is_saved(
     grid: Grid, trainer: Trainer, tmp_path: Path, source: str
@@ -90,6 +91,7 @@ async def test_a_node_with_a_notice_is_gone_before_its_deadline_and_its_last_ste
         assert (drained.clean, drained.last_step) == (True, checkpoint.checkpoint.step)
 
 
+@pytest.mark.survive("notice")
 async def test_a_signal_may_be_the_notice_and_a_second_one_ends_the_node(grid: Grid, trainer: Trainer) -> None:
     agent = await grid.start_agent("a", trainer(FOR_EVER, 0.02), **{environment.NOTICES: "signal"})
     await grid.world(1, A)
@@ -103,6 +105,7 @@ async def test_a_signal_may_be_the_notice_and_a_second_one_ends_the_node(grid: G
     assert await agent.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.survive("M", "notice")
 async def test_without_a_decision_the_node_ends_its_workers_and_leaves_in_time(
     grid: Grid, stubborn: list[str], tmp_path: Path
 ) -> None:
@@ -118,6 +121,7 @@ async def test_without_a_decision_the_node_ends_its_workers_and_leaves_in_time(
     assert not any(running(pid) for pid in pids)
 
 
+@pytest.mark.survive("20")
 async def test_a_notice_right_after_a_failure_reclassifies_it(grid: Grid, tmp_path: Path) -> None:
     file = tmp_path / "notice"
     command = [sys.executable, "-c", "import sys; sys.exit(1)"]
@@ -130,6 +134,7 @@ async def test_a_notice_right_after_a_failure_reclassifies_it(grid: Grid, tmp_pa
     assert (again.round, again.failure) == (1, "infra_failed")
 
 
+@pytest.mark.survive("D")
 @pytest.mark.parametrize(
     ("hang", "what", "after_s"),
     [

@@ -30,6 +30,7 @@ A, B = "a-0", "b-0"
 FOR_EVER = 1_000_000
 
 
+@pytest.mark.survive("resize")
 async def test_two_agents_stop_at_one_step_and_the_next_world_goes_on_from_there(grid: Grid, trainer: Trainer) -> None:
     agents = [await grid.start_agent(name, trainer(FOR_EVER, 0.02)) for name in ("a", "b")]
     await grid.world(1, A, B, nproc=2)
@@ -85,6 +86,7 @@ async def test_a_drain_before_the_first_step_stops_all_workers_together(grid: Gr
     assert len(set(grid.stopped_at(1).values())) == 1
 
 
+@pytest.mark.survive("bus-cut")
 async def test_a_bus_that_dies_while_the_stop_is_agreed_costs_no_step(grid: Grid, trainer: Trainer) -> None:
     for name in ("a", "b"):
         await grid.start_agent(name, trainer(FOR_EVER, 0.02))
@@ -128,6 +130,7 @@ async def test_a_worker_is_given_what_torchrun_gives(grid: Grid) -> None:
     ]
 
 
+@pytest.mark.survive("E", "kill-worker")
 async def test_a_failing_worker_ends_its_neighbours_and_its_last_words_are_recorded(grid: Grid) -> None:
     script = "import os, sys, time; time.sleep(600) if os.environ['RANK'] == '0' else sys.exit('no such data')"
     await grid.start_agent("a", [sys.executable, "-c", script])
@@ -159,6 +162,7 @@ async def test_a_stubborn_worker_is_killed_after_its_grace_and_its_children_with
     assert not any(running(pid) for pid in pids)
 
 
+@pytest.mark.survive("kill-node")
 async def test_an_agent_that_is_killed_leaves_no_worker_and_no_child_of_one(grid: Grid, stubborn: list[str]) -> None:
     agent = await grid.start_agent("a", stubborn)
     await grid.world(1, A)
@@ -179,6 +183,7 @@ async def test_a_terminated_agent_ends_its_workers_and_says_that_it_left(grid: G
     assert await agent.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.survive("bus-cut")
 async def test_a_bus_that_dies_and_comes_back_stops_no_worker(grid: Grid, trainer: Trainer) -> None:
     await grid.start_agent("a", trainer(FOR_EVER, 0.02))
     await grid.start_agent("b", trainer(FOR_EVER, 0.02))
@@ -230,6 +235,7 @@ async def test_garbage_on_the_bus_and_the_socket_changes_nothing(
     assert drained.clean
 
 
+@pytest.mark.survive("O")
 async def test_a_broken_checkpoint_is_not_announced(grid: Grid) -> None:
     script = (
         "import elasticgrid, os, pathlib\n"

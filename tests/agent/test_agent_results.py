@@ -257,6 +257,7 @@ def test_workers_are_stuck_after_ten_of_their_steps_and_not_before_five_minutes(
     assert stall.age_s == pytest.approx(limit_s, abs=0.1)
 
 
+@pytest.mark.survive("D")
 def test_what_is_stuck_is_told_once_until_it_gets_on(clock: Time) -> None:
     watch = stepping(clock, 1.0)
     clock.now_s += 301.0
@@ -271,6 +272,7 @@ def test_what_is_stuck_is_told_once_until_it_gets_on(clock: Time) -> None:
     assert watch.look() is not None
 
 
+@pytest.mark.survive("E")
 def test_one_rank_that_stops_is_seen_though_the_others_go_on(clock: Time) -> None:
     watch = stepping(clock, 1.0)
     for step in range(121, 500):

@@ -82,3 +82,15 @@ def test_the_hook_benchmark_prints_what_the_hook_costs_for_each_state_of_the_bus
     assert set(figures["step_us"]) == {"up", "stalled", "down"}
     assert figures["fork_harmless"] is True
     assert all(isinstance(figures[name], int | float) for name in ("bare_loop_us", "blocked_calls", "rss_mb", "exit_s"))
+
+
+def test_watchers_of_whom_some_take_nothing_get_every_event_while_decisions_are_taken() -> None:
+    figures = figures_of("benchmarks.sse_subscribers", "--subscribers", "100", "--seconds", "2", "--rounds", "1")
+
+    alone, watched = figures["subscribers"]["0"], figures["subscribers"]["100"]
+    assert watched["mute"] == 10
+    assert watched["received"] == 1.0
+    assert watched["decisions"] >= 0.5 * alone["decisions"] > 0
+    for each in (alone, watched):
+        assert all(each[name][part] > 0 for name in ("decision_ms", "append_ms") for part in ("p50", "p99"))
+        assert each["burst_per_s"] > 0

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticgrid.bus.connect import BusAddress, connect, disconnect, read_credentials
+from elasticgrid.bus.connect import BusAddress, connect, disconnect
+from elasticgrid.bus.credentials import read_credentials
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.core.errors import BusUnavailable, InvalidInput
 from elasticgrid.testing.bus import connection, free_ports

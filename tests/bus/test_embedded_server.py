@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticgrid.bus.connect import read_credentials
+from elasticgrid.bus.credentials import read_credentials
 from elasticgrid.bus.embedded import EmbeddedServer, find_nats_server
 from elasticgrid.core.errors import ServerStartFailed
-from elasticgrid.testing.bus import connection, until
+from elasticgrid.testing.bus import connection, launch_address, until
 
 pytestmark = pytest.mark.server
 
@@ -45,20 +45,22 @@ async def test_everything_is_below_the_data_folder_and_private(embedded_server: 
     folder = tmp_path / "bus"
     assert os.listdir(tmp_path) == ["bus"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    for name in ("nats-server.conf", "service.json", "node.json", "port"):
+    _ = embedded_server.address
+    for name in ("nats-server.conf", "service.json", "authority.key", "port"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
     configuration = (folder / "nats-server.conf").read_text()
     assert "sync_interval: always" in configuration
     assert 'listen: "127.0.0.1:' in configuration
-    assert read_credentials(folder / "service.json").password != read_credentials(folder / "node.json").password
+    assert (folder / "authority.key").read_text().strip() not in configuration
 
 
 async def test_port_and_credentials_are_kept_over_restarts(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
         async with EmbeddedServer(tmp_path) as server:
-            seen.append((server.address, read_credentials(server.address.credentials)))
-            async with connection(server.address), connection(server.node_address):
+            launch = await launch_address(server, "acme", "j1") if not seen else seen[0][1]
+            seen.append((server.address, launch, read_credentials(launch.credentials)))
+            async with connection(server.address), connection(launch):
                 pass
     assert seen[0] == seen[1]
 

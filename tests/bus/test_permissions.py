@@ -1,4 +1,4 @@
-"""What a node's credential may do, and what no credential may."""
+"""What the credential of a launch is for, and what no credential may; `tests/security` tries what it is not for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from elasticgrid.bus import api
 from elasticgrid.bus.subjects import EVENTS_STREAM, SAMPLES_STREAM, heartbeat_subject, round_subject, sample_subject
 from elasticgrid.core.errors import NotAllowed
 from elasticgrid.core.events import JobPauseRequested, LaunchStopped
+from elasticgrid.log.asked import AskedLog
 from elasticgrid.log.jetstream import JetStreamLog
+from elasticgrid.log.port import Scope
 from elasticgrid.testing.log_contract import a_decision, an_event, take
 
 pytestmark = pytest.mark.server
@@ -26,14 +28,21 @@ async def test_a_node_publishes_samples_and_heartbeats_appends_its_facts_and_fol
     await bus_client.flush()
     await node_client.publish(heartbeat_subject("acme", "j1", "n1"), b"alive")
     assert (await heartbeats.next_msg(timeout=2)).data == b"alive"
-    await JetStreamLog(bus_client).append([a_decision(1)])
-    log = JetStreamLog(node_client)
+    everything = JetStreamLog(bus_client)
+    await everything.append([a_decision(1)])
+    log = AskedLog(node_client)
     assert await log.append([an_event(2)]) == (2, 2)
-    assert await log.append([an_event(3), an_event(4)]) == (3, 4)
-    assert await log.last_sequence() == 4
-    records = log.follow()
-    assert [record.sequence for record in await take(records, 4)] == [1, 2, 3, 4]
+    assert await log.append([an_event(2)]) == (2, 2)
+    await everything.append([a_decision(3), a_decision(4)])
+    decisions = Scope("acme", "j1", "decision")
+    assert await log.last_sequence(decisions) == 4
+    records = log.follow(scope=decisions)
+    assert [record.sequence for record in await take(records, 3)] == [1, 3, 4]
+    following = asyncio.create_task(anext(records))
+    await everything.append([an_event(5), a_decision(6)])
+    assert (await asyncio.wait_for(following, 2)).sequence == 5 + 1
     await records.aclose()
+    assert [record.sequence async for record in log.read(scope=decisions, after=1, through=4)] == [3, 4]
 
 
 async def test_nodes_ask_and_answer_each_other_about_rounds(node_client: Client) -> None:
@@ -55,7 +64,7 @@ async def test_a_node_cannot_append_what_others_decide_or_record(
 ) -> None:
     assert isinstance(event, type(an_event(1)))
     with pytest.raises(NotAllowed):
-        await JetStreamLog(node_client).append([event])
+        await AskedLog(node_client).append([event])
     assert await JetStreamLog(bus_client).last_sequence() == 0
 
 
@@ -84,6 +93,9 @@ async def test_a_node_cannot_change_streams_or_read_samples_or_stop_other_reader
         f"CONSUMER.DELETE.{EVENTS_STREAM}.x",
         f"CONSUMER.CREATE.{SAMPLES_STREAM}.x.grid.samples.>",
         f"CONSUMER.CREATE.{EVENTS_STREAM}.x",
+        f"STREAM.INFO.{EVENTS_STREAM}",
+        f"STREAM.MSG.GET.{EVENTS_STREAM}",
+        f"DIRECT.GET.{EVENTS_STREAM}",
     ]
     for operation in operations:
         with pytest.raises(NotAllowed):

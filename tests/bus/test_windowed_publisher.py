@@ -17,7 +17,7 @@ from elasticgrid.bus.follower import read_through
 from elasticgrid.bus.subjects import SAMPLES_STREAM
 from elasticgrid.bus.windowed_publisher import WindowedPublisher
 from elasticgrid.core.errors import BusUnavailable, InvalidInput
-from elasticgrid.testing.bus import Proxy, bus_client, connection, until
+from elasticgrid.testing.bus import Proxy, bus_client, connection, launch_address, until
 
 pytestmark = pytest.mark.server
 
@@ -165,7 +165,7 @@ async def test_what_the_stream_refuses_or_the_credential_forbids_is_given_up(
         assert publisher.failed == 1
         assert "size" in publisher.last_failure
     async with (
-        connection(embedded_server.node_address) as node,
+        connection(await launch_address(embedded_server, "acme", "j1")) as node,
         WindowedPublisher(node, ack_timeout_s=0.1) as publisher,
     ):
         await publisher.publish("grid.events.acme.j1.decision.scale", b"x", msg_id="m")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_grid import GridThread, Run
 
-from elasticgrid.cli.output import Format, print_data, print_table
+from elasticgrid.cli.output import Format, print_data, print_table, shortened
 
 
 def on_terminal(*arguments: str, **environ: str) -> list[str]:
@@ -110,3 +111,49 @@ def test_what_other_people_wrote_cannot_move_the_cursor_or_fake_a_line(
         assert "\x1b" not in ended.out
         assert not any(each.startswith("     9 train") for each in ended.out.splitlines())
         assert "\x1b" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("short", 20, "short"),
+        ("default-elastic-num-p5a1-987d884a", 20, "default-el…-987d884a"),
+        ("a sentence that is longer than its column", 20, "a sentence that is longer than its column"),
+        ("abcdefghijkl", 5, "abcdefghijkl"),
+    ],
+)
+def test_names_lose_their_middle_and_sentences_nothing(text: str, width: int, shown: str) -> None:
+    assert shortened(text, width) == shown
+    assert len(shown) <= width or shown == text
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_watching_shows_size_nodes_steps_cost_and_the_last_decision(past: GridThread, columns: str) -> None:
+    lines = on_terminal("jobs", "watch", "train", NO_COLOR="", COLUMNS=columns)
+    rows = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).strip() for line in lines[-40:]]
+    for row in ("size", "progress", "steps", "decision", "cost"):
+        assert any(each.startswith(f"{row} ") for each in rows)
+    last = "\n".join(rows)
+    assert "of it waiting for a worker" in last
+    assert "tokens/s" in last
+
+
+def test_a_hint_says_what_to_do_next_and_never_in_the_way_of_data(run: Run, past: GridThread, archive: Path) -> None:
+    for line, hint in (
+        (("jobs", "list"), "next: elasticgrid jobs watch train"),
+        (("decisions", "list", "train"), "next: elasticgrid decisions why train"),
+        (("decisions", "why", "train"), "next: elasticgrid jobs watch train"),
+        (("decisions", "why", "train", "--archive", archive), f"next: elasticgrid replay timeline {archive}"),
+        (("events", "list", "--limit", "1000"), "next: elasticgrid events tail --after"),
+        (("providers", "list"), "next: elasticgrid providers check"),
+        (("cost",), "next: elasticgrid cost --by provider"),
+        (("replay", "verify", archive), f"next: elasticgrid replay timeline {archive}"),
+        (("plan", "--nodes", "3"), "next: elasticgrid spec --nodes 3"),
+    ):
+        ended = run(*line)
+        assert ended.code == 0
+        assert hint in ended.err
+        assert "next:" not in ended.out
+        if line[0] != "replay":
+            assert "next:" not in run(*line, "--json").err

@@ -149,6 +149,17 @@ def test_a_drain_of_healthy_workers_begins_with_an_agreement_and_a_grace_time(ag
     ]
 
 
+@pytest.mark.survive("N")
+@pytest.mark.parametrize("grace_ms", [31_000, 120_000, 3_600_000])
+def test_a_grace_of_any_length_is_the_time_until_workers_are_terminated(agent: Driver, grace_ms: int) -> None:
+    agent.decide(world(1, NODE, OTHER))
+    agent(*stepped(1, 5))
+    told = agent.decide(drain(1, grace_ms=grace_ms))
+    assert plan.StartGrace(round=1, grace_ms=grace_ms) in told
+    assert plan.TerminateWorkers not in kinds([*told, *agent(plan.StopAgreed(round=1, step=9), *stepped(1, 8))])
+    assert plan.TerminateWorkers in kinds(agent(plan.GraceOver(round=1)))
+
+
 def test_workers_that_stopped_as_agreed_are_drained_cleanly_and_wait_for_the_next_world(agent: Driver) -> None:
     agent.decide(world(1))
     agent(*stepped(1, 5))

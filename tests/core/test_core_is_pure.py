@@ -33,6 +33,7 @@ ALLOWED = {
     "string",
     "types",
     "typing",
+    "zlib",
 }
 #: Built-ins with an effect, or with an answer that differs from run to run.
 FORBIDDEN_CALLS = {

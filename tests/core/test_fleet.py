@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.fleet import evolve_fleet, initial_fleet
-from elasticgrid.core.fleet_state import FleetState, Refusal, Usage, free_nodes, health_ppm, job_key, usable
+from elasticgrid.core.fleet_state import FleetState, Refusal, Usage, free_nodes, health_ppm, usable
+from elasticgrid.core.job_nodes import all_nodes, job_key, nodes_of
 from elasticgrid.core.spec import PlacementPolicy
 
 HOUR_MS = 60 * MINUTE_MS
@@ -47,7 +48,7 @@ def test_a_node_is_charged_from_its_placement_until_it_is_seen_to_be_gone() -> N
     assert usage(log) == (0, 1, 0)
     log.add(ev.LaunchStopped(attempt="p1", reason="done"), at_ms=8)
     assert usage(log) == (0, 0, 0)
-    assert log.fleet.jobs == {}
+    assert log.fleet.jobs == ()
 
 
 def test_a_failed_launch_gives_back_what_it_was_charged() -> None:
@@ -470,7 +471,7 @@ def histories(draw: st.DrawFn) -> FleetLog:
 
 def charged_by_jobs(fleet: FleetState) -> dict[str, int]:
     charged: dict[str, int] = {}
-    for job in fleet.jobs.values():
+    for _, job in all_nodes(fleet.jobs):
         for plan in job.planned.values():
             charged[plan.provider] = charged.get(plan.provider, 0) + plan.nodes
         for launch in job.launches.values():
@@ -502,9 +503,9 @@ def test_a_job_with_nothing_left_leaves_no_trace_in_the_state() -> None:
     log = FleetLog(provider("a", 2_000))
     for index in range(1_000):
         log.run(f"p{index}", "a", 1, at_ms=index, job=f"j{index}")
-    assert len(log.fleet.jobs) == 1_000
-    assert job_key("t", "j7") in log.fleet.jobs
+    assert len(dict(all_nodes(log.fleet.jobs))) == 1_000
+    assert nodes_of(log.fleet.jobs, job_key("t", "j7")).launches
     for index in range(1_000):
         log.add(ev.NodeLeft(node=f"p{index}-0", reason=""), at_ms=2_000, job=f"j{index}")
-    assert log.fleet.jobs == {}
+    assert log.fleet.jobs == ()
     assert json.loads(msgspec.json.encode(log.fleet)).keys() == {"providers", "granted_ms"}

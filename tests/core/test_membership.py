@@ -37,6 +37,7 @@ def test_survivors_keep_their_order_and_newcomers_follow_in_the_order_they_joine
     assert order(decided) == ["x", "z", "new1", "new2"]
 
 
+@pytest.mark.survive("Q")
 def test_when_the_master_leaves_the_first_survivor_is_the_master_at_its_latest_free_port() -> None:
     decided = world(members("gone", "b", "c"), ready("c", 2, port=4003), ready("b", 1, port=4002))
     assert order(decided) == ["b", "c"]

@@ -199,6 +199,7 @@ def test_no_size_beyond_twice_the_largest_measured_is_tried() -> None:
     assert ask(job(4), five(10, 8, 4), policy).target_nodes == 8
 
 
+@pytest.mark.survive("D")
 def test_silence_is_not_evidence() -> None:
     ruling = ask(job(8), five(10, 8, 8), as_of_ms=NOW + 200_000)
     assert (ruling.action, ruling.rule) == ("hold", "evidence")
@@ -210,6 +211,7 @@ def test_a_mostly_idle_job_with_a_target_gives_nodes_back() -> None:
     assert (ruling.action, ruling.target_nodes, ruling.rule) == ("down", 2, "idle")
 
 
+@pytest.mark.survive("P")
 def test_every_rule_up_to_the_one_that_spoke_is_reported() -> None:
     ruling = ask(job(8), five(10, 8, 8))
     assert [check.rule for check in ruling.checks] == [

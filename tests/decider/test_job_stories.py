@@ -85,6 +85,7 @@ def test_a_job_under_a_load_that_comes_and_goes_grows_and_shrinks_and_completes(
     assert sizes[-1] < 4
 
 
+@pytest.mark.survive("18", "kill-node")
 def test_one_of_sixteen_nodes_lost_is_replaced_and_the_world_forms_again_once() -> None:
     grid = SimulatedGrid((CHEAP, DEAR))
     key = grid.submit(spec((16, 16)), Workload(total_steps=600, demand=((1, 16),)))
@@ -100,6 +101,7 @@ def test_one_of_sixteen_nodes_lost_is_replaced_and_the_world_forms_again_once() 
     assert (state.infra_failures, state.app_failures) == (1, 0)
 
 
+@pytest.mark.survive("Q")
 def test_survivors_keep_their_order_when_the_first_rank_leaves() -> None:
     grid = SimulatedGrid((CHEAP, DEAR))
     key = grid.submit(spec((2, 3), max_restarts=1), Workload(total_steps=600, demand=((1, 3),)))
@@ -139,6 +141,7 @@ def test_infrastructure_failures_use_their_own_budget_and_stop_at_its_end() -> N
     assert (grid.job(key).app_failures, grid.job(key).infra_failures) == (0, 3)
 
 
+@pytest.mark.survive("O")
 def test_a_new_round_begins_where_the_last_committed_checkpoint_is() -> None:
     grid = SimulatedGrid((CHEAP, DEAR))
     key = grid.submit(spec(max_restarts=3), Workload(total_steps=500, checkpoint_steps=20))
@@ -153,6 +156,7 @@ def test_a_new_round_begins_where_the_last_committed_checkpoint_is() -> None:
     assert ended(grid, key) == "completed"
 
 
+@pytest.mark.survive("B")
 def test_a_cancel_in_any_phase_leaves_nothing_behind() -> None:
     for after_ms in (0, 10, 300, 10_000, 24_000, 30_000, 120_000, 131_000, 134_000, 160_000, 400_000):
         grid = SimulatedGrid((CHEAP, DEAR))
@@ -187,6 +191,7 @@ def test_a_growth_that_fails_uses_up_no_cooldown_and_the_job_trains_on() -> None
     assert all(change.voluntary for change in changes)
 
 
+@pytest.mark.survive("resize")
 def test_new_bounds_are_obeyed_at_once_and_without_evidence() -> None:
     grid = SimulatedGrid((CHEAP, DEAR))
     key = grid.submit(spec((4, 8)), Workload(total_steps=3_000, demand=((1, 4),)))
@@ -301,3 +306,47 @@ def test_nodes_that_are_told_to_leave_end_no_round_they_are_not_in() -> None:
     assert (after.round, after.phase) == (before.round, "running")
     assert after.target_nodes == len(after.members)
     assert ended(grid, key) == "completed"
+
+
+@pytest.mark.survive("C")
+@pytest.mark.parametrize(
+    "after_ms", [1_000, 20_000, 45_000, 600_000], ids=["submitted", "placed", "joining", "training"]
+)
+def test_an_hour_without_decider_and_launcher_fails_no_job_and_costs_it_nothing(after_ms: int) -> None:
+    hour_ms = 3_600_000
+    grid = SimulatedGrid((CHEAP, DEAR))
+    # It needs four nodes for some five hours.
+    key = grid.submit(spec((4, 4)), Workload(total_steps=20_000, demand=((1, 4),)))
+    grid.advance(after_ms)
+    grid.lose_control_plane(hour_ms)
+    grid.advance(hour_ms)
+    events = grid.fold.sequence
+    away = grid.job(key)
+    grid.advance(300_000)
+    assert grid.fold.sequence > events
+    state = grid.job(key)
+    assert state.phase == "running"
+    if after_ms == 600_000:
+        # Those who trained did not even notice.
+        assert state.round == away.round == 1
+    assert ended(grid, key) == "completed"
+    state = grid.job(key)
+    assert (state.app_failures, state.infra_failures) == (0, 0)
+    assert [each.reason for each in data_of(grid, key, ev.NodeLeft) if isinstance(each, ev.NodeLeft)] == [
+        "completed"
+    ] * 4
+
+
+@pytest.mark.survive("C", "kill-node")
+def test_a_node_lost_while_decider_and_launcher_are_away_is_replaced_when_they_are_back() -> None:
+    grid = SimulatedGrid((CHEAP, DEAR))
+    key = grid.submit(spec((4, 4)), Workload(total_steps=5_000, demand=((1, 4),)))
+    grid.advance(600_000)
+    grid.lose_control_plane(3_600_000)
+    grid.advance(60_000)
+    lost = grid.lose_node(key)
+    grid.advance(3_600_000)
+    assert lost not in grid.job(key).member_nodes
+    assert ended(grid, key) == "completed"
+    state = grid.job(key)
+    assert (state.app_failures, state.infra_failures) == (0, 1)

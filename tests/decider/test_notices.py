@@ -101,6 +101,7 @@ def ended(grid: SimulatedGrid, key: JobKey) -> str:
 # --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.survive("M", "notice")
 @pytest.mark.parametrize("taken", [0, 1], ids=["the host of rank 0", "the other"])
 def test_a_node_with_a_notice_leaves_before_its_deadline_and_no_step_is_lost(taken: int) -> None:
     grid, key = running(spec())
@@ -172,6 +173,7 @@ def test_a_node_that_is_taken_young_counts_once_against_its_provider() -> None:
     assert grid.job(key).infra_failures == 0
 
 
+@pytest.mark.survive("notice")
 def test_a_node_that_is_gone_before_it_could_leave_charges_no_budget_after_its_notice() -> None:
     grid, key = running(spec())
     node = grid.job(key).member_nodes[-1]
@@ -238,6 +240,7 @@ def broken(grid: SimulatedGrid, key: JobKey, codes: tuple[int, ...]) -> str:
     return node.id
 
 
+@pytest.mark.survive("20")
 def test_exits_followed_by_a_notice_are_the_infrastructures_and_the_job_goes_on() -> None:
     grid, key = running(spec(max_restarts=0))
     node = broken(grid, key, (143, 1, 137))
@@ -254,6 +257,7 @@ def test_exits_followed_by_a_notice_are_the_infrastructures_and_the_job_goes_on(
     assert [each.failure for each in failed] == ["app_failed"]
 
 
+@pytest.mark.survive("20")
 def test_the_same_exits_without_a_notice_are_the_applications_when_the_window_is_over() -> None:
     grid, key = running(spec(max_restarts=0))
     failed_ms = grid.now_ms
@@ -276,6 +280,7 @@ def test_a_notice_after_the_window_changes_no_blame() -> None:
     assert ended(grid, key) == "completed"
 
 
+@pytest.mark.survive("20")
 def test_an_exit_that_the_program_chose_ends_the_job_at_once() -> None:
     grid, key = running(spec(max_restarts=0))
     broken(grid, key, (2, -15))
@@ -309,6 +314,7 @@ def test_a_member_that_breaks_after_anothers_notice_is_not_the_applications_fail
 # --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.survive("21")
 def test_a_job_that_always_ends_with_the_infrastructures_code_is_spaced_and_stops_at_the_cap() -> None:
     grid, key = running(spec(max_infra_restarts=5), Workload(total_steps=100_000, demand=((1, 2),)))
     begun = []
@@ -329,6 +335,7 @@ def test_a_job_that_always_ends_with_the_infrastructures_code_is_spaced_and_stop
     verified(grid, key)
 
 
+@pytest.mark.survive("21")
 def test_with_restarts_off_the_first_failure_of_the_infrastructure_ends_the_job() -> None:
     grid, key = running(spec(max_infra_restarts=0))
     grid.fail_worker(key, code=75, failure="infra_failed")
@@ -362,6 +369,7 @@ def test_healthy_time_adds_up_over_changes_of_size() -> None:
     verified(grid, key)
 
 
+@pytest.mark.survive("14", "18")
 def test_nodes_lost_together_are_one_failure() -> None:
     grid, key = running(spec((4, 4)), Workload(total_steps=4_000, demand=((1, 4),)))
     for node in grid.job(key).member_nodes[2:]:

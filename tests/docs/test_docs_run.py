@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 #: Verbs that go on until Ctrl-C.
 ENDLESS = {("jobs", "watch"), ("events", "tail")}
 #: What other tests run: the grid itself, single services, and what wants an empty grid.
-ELSEWHERE = {"demo", "up", "serve", "agent"}
+ELSEWHERE = {"demo", "up", "serve", "agent", "run"}
 ELSEWHERE_VERBS = {("events", "import")}
 #: The guides speak of a decision at this sequence.
 SEQUENCE = 30

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import re
+import secrets as random
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,7 +19,10 @@ import yaml
 from nats.aio.client import Client
 from sandbox import BIN, TOP, Sandbox, eventually, is_open
 
+from elasticgrid.bus.authority import Authority
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
+from elasticgrid.bus.credentials import write_credentials, write_private
+from elasticgrid.bus.deployment import deployment_variables
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.core import events as ev
@@ -36,7 +41,6 @@ from elasticgrid.testing.bus import free_ports
 TENANT: Final = "default"
 SERVICES: Final = ("nats", "decider", "launcher", "gateway")
 START_S: Final = 20.0
-PASSWORDS: Final = {"SERVICE": "s3rv1ce", "NODE": "n0de"}
 EXAMPLE: Final = TOP / "examples" / "elastic_numpy"
 Found = Callable[[ev.Event], bool]
 
@@ -56,19 +60,23 @@ class Deployment:
         self._services: dict[str, dict[str, Any]] = compose["services"]
         bus_port, self.http_port, monitor_port = free_ports(3)
         self.bus_port = bus_port
-        for role in ("service", "node"):
-            text = compose["configs"][f"{role}-credential"]["content"]
-            self._credential(role).write_text(self._filled(text))
-            self._credential(role).chmod(0o600)
+        self._secret = random.token_hex(32)
+        self.authority = Authority(bytes.fromhex(self._secret))
+        self._variables = deployment_variables(self.authority, self._secret, int(time.time()))
+        (box.folder / "nats.conf").write_text((TOP / "services/nats/nats.conf").read_text())
+        for name, config in compose["configs"].items():
+            content = self._filled(config["content"]).replace("/var/lib/nats", str(self.data("nats")))
+            write_private(box.folder / name, content.encode())
+        (box.folder / "trust").rename(box.folder / "trust.conf")
+        write_credentials(box.folder / "service.json", self.authority.service("service", int(time.time())))
         self._replaced = {
             "nats://nats:4222": f"nats://127.0.0.1:{bus_port}",
             "0.0.0.0:4222": f"127.0.0.1:{bus_port}",
             "127.0.0.1:8222": f"127.0.0.1:{monitor_port}",
             "0.0.0.0:8088": f"127.0.0.1:{self.http_port}",
-            "/etc/elasticgrid/nats.conf": str(TOP / "services/nats/nats.conf"),
+            "/etc/elasticgrid/nats.conf": str(box.folder / "nats.conf"),
             "/etc/elasticgrid/grid.yaml": str(TOP / "services/gateway/grid.yaml"),
-            "/run/elasticgrid/service.json": str(self._credential("service")),
-            "/run/elasticgrid/node.json": str(self._credential("node")),
+            "/run/elasticgrid/authority.key": str(box.folder / "authority"),
         }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         box.environ |= {
@@ -76,12 +84,9 @@ class Deployment:
             "ELASTICGRID_KEY_FILE": str(self.data("gateway") / "admin.key"),
         }
 
-    def _credential(self, role: str) -> Path:
-        return self.box.folder / f"{role}.json"
-
-    @staticmethod
-    def _filled(text: str) -> str:
-        return re.sub(r"\$\{ELASTICGRID_NATS_(\w+)_PASSWORD(:\?[^}]*)?\}", lambda match: PASSWORDS[match[1]], text)
+    def _filled(self, text: str) -> str:
+        """With `${NAME}` and `${NAME:?message}` replaced, as compose does."""
+        return re.sub(r"\$\{(\w+)(:\?[^}]*)?\}", lambda match: self._variables.get(match[1], ""), text)
 
     def data(self, service: str) -> Path:
         """The volume of a service."""
@@ -97,7 +102,7 @@ class Deployment:
     @contextlib.asynccontextmanager
     async def connected(self) -> AsyncGenerator[Self]:
         """With a connection to the bus, as a service, until the block ends."""
-        address = BusAddress(f"nats://127.0.0.1:{self.bus_port}", str(self._credential("service")))
+        address = BusAddress(f"nats://127.0.0.1:{self.bus_port}", str(self.box.folder / "service.json"))
         self._client = await connect(address, name="test")
         try:
             yield self
@@ -120,7 +125,8 @@ class Deployment:
         told = self._services[service]
         volume = self.data(service)
         volume.mkdir(parents=True, exist_ok=True, mode=0o700)
-        here = {**self._replaced, "/var/lib/elasticgrid": str(volume), "/var/lib/nats": str(volume)}
+        own_credential = {"/run/elasticgrid/credential.json": str(self.box.folder / f"{service}-credential")}
+        here = {**self._replaced, **own_credential, "/var/lib/elasticgrid": str(volume), "/var/lib/nats": str(volume)}
         variables = {name: here.get(value, self._filled(value)) for name, value in told["environment"].items()}
         program, *arguments = told["command"]
         command = [str(BIN / program), *[here.get(word, word) for word in arguments]]

@@ -121,7 +121,7 @@ async def test_two_demos_run_at_once_on_a_bus_that_is_named_and_on_a_server_that
         named = {
             "ELASTICGRID_NATS_URL": running.address.url,
             "ELASTICGRID_CREDENTIALS": running.address.credentials,
-            "ELASTICGRID_NODE_CREDENTIALS": running.node_address.credentials,
+            "ELASTICGRID_BUS_AUTHORITY": str(running.authority_file),
         }
         first = begun(box, [*command, "--nats-server", str(server)])
         second = begun(box, command, environ=named)

@@ -45,6 +45,7 @@ async def ends_the_same(grid: Deployment, job: str) -> None:
     assert (state.illegal, state.app_failures, state.infra_failures) == (0, 0, 0)
 
 
+@pytest.mark.survive("C", "kill-decider")
 async def test_the_decider_is_killed_while_a_growth_is_in_flight_and_again_while_the_job_drains(
     grid: Deployment,
 ) -> None:
@@ -62,6 +63,7 @@ async def test_the_decider_is_killed_while_a_growth_is_in_flight_and_again_while
     await ends_the_same(grid, job)
 
 
+@pytest.mark.survive("C", "bus-cut")
 async def test_the_bus_is_killed_in_training_and_again_while_the_job_drains(grid: Deployment) -> None:
     job = submit(grid)
     await grid.world(job, 2)
@@ -74,6 +76,7 @@ async def test_the_bus_is_killed_in_training_and_again_while_the_job_drains(grid
     await ends_the_same(grid, job)
 
 
+@pytest.mark.survive("C", "kill-launcher")
 async def test_launcher_and_gateway_are_killed_while_a_growth_is_in_flight_and_while_nodes_leave(
     grid: Deployment,
 ) -> None:

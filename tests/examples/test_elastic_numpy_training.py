@@ -35,6 +35,7 @@ def latest(tmp_path: Path) -> str:
     return uri
 
 
+@pytest.mark.survive("R", "resize")
 def test_a_world_of_two_resumes_as_a_world_of_three_on_one_line_of_steps(tmp_path: Path, run_world: World) -> None:
     first = run_world(2, "--steps", "60", *FAST)
     halfway = latest(tmp_path)

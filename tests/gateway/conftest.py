@@ -21,6 +21,13 @@ PROVIDERS = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder asks the gateway."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gateway)
+
+
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()

@@ -70,8 +70,8 @@ async def test_a_submitted_job_is_in_the_log_and_in_every_answer_after(
     assert answer.headers["Location"] == f"/v1/jobs/{job['id']}?tenant=default"
     (event,) = await facts(log)
     assert event.data == ev.JobSubmitted(spec=msgspec.convert(JOB, JobSpec))
-    assert event.actor == gateway.key.actor
-    assert (await client.get("/jobs")).json()["items"] == [job]
+    assert event.actor == f"key:{gateway.key.prefix}"
+    assert (await client.get("/jobs?limit=9")).json()["items"] == [job]
     shown = (await client.get(f"/jobs/{job['id']}")).json()
     assert shown["job"] == job
     assert shown["facts"]["spec"]["command"] == ["python", "train.py"]

@@ -38,11 +38,18 @@ class Bench:
         self._facts = 0
         self._decisions: dict[str, int] = {}
 
+    @property
+    def node_credentials(self) -> Path:
+        """What the operator gives all nodes: a user with a password."""
+        path = self.folder / "node.json"
+        path.write_text('{"user": "node", "password": "hunter2"}')
+        return path
+
     def config(self, **changes: Any) -> LauncherConfig:
         settings: dict[str, Any] = {
             "data_dir": self.folder / "data",
             "nats_url": "nats://127.0.0.1:9",
-            "node_credentials": "/secret/node.json",
+            "node_credentials": str(self.node_credentials),
             "poll_s": 0.05,
             "agent_command": WAITING_AGENT,
         }

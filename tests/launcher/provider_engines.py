@@ -59,6 +59,27 @@ class Unreachable(LocalProcesses):
         Path(self.spec.workdir, "told-to-stop").touch()
 
 
+class Flaky(LocalProcesses):
+    """Every second question of how its nodes are times out; all of them do while the file `dead` is there."""
+
+    def status(self, cluster: ClusterInfo) -> dict[int, str]:
+        asked = Path(self.spec.workdir, "asked")
+        with asked.open("ab") as file:
+            file.write(b".")
+        if Path(self.spec.workdir, "dead").exists() or asked.stat().st_size % 2 == 0:
+            raise TimeoutError("the status call timed out")
+        return super().status(cluster)
+
+
+class HangsOnceStarted(LocalProcesses):
+    """Starts everything, and does not return before the file `gate` is in the job's workdir."""
+
+    def start(self, cluster: ClusterInfo, commands: dict[int, list[str]], env: dict[str, str]) -> None:
+        super().start(cluster, commands, env)
+        while not Path(self.spec.workdir, "gate").exists():
+            time.sleep(0.01)
+
+
 class KillsItsLauncherInStart(LocalProcesses):
     """The launcher is killed when the first rank runs and the second does not."""
 

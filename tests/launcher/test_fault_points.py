@@ -140,6 +140,7 @@ async def settled(bus_bench: Bench) -> AsyncIterator[Bench]:
         assert live == []
 
 
+@pytest.mark.survive("B", "kill-launcher")
 @pytest.mark.parametrize("moment", sorted(POINTS))
 async def test_a_launcher_that_is_killed_at_any_moment_leaves_what_the_log_says(
     settled: Bench, doomed: DoomedLaunchers, moment: str

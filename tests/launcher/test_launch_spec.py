@@ -56,9 +56,10 @@ def test_the_command_reaches_the_agent_as_it_was_written() -> None:
 
 
 def test_a_job_cannot_take_the_grids_own_variables() -> None:
-    envs = document(job(env={"ELASTICGRID_JOB": "other", "SEED": "7"}), node_credentials="/data/node.json")["envs"]
+    made = document(job(env={"ELASTICGRID_JOB": "other", "SEED": "7"}))
+    envs = made["envs"]
     assert (envs["ELASTICGRID_JOB"], envs["SEED"]) == ("j1", "7")
-    assert envs["ELASTICGRID_CREDENTIALS"] == "/data/node.json"
+    assert envs["ELASTICGRID_CREDENTIALS"].endswith(f"/launches/{made['name']}/bus.json")
 
 
 def test_of_the_credential_only_the_path_is_written(tmp_path: Path) -> None:
@@ -123,9 +124,9 @@ def test_the_providers_setup_comes_before_the_jobs_and_each_ends_what_fails() ->
 
 @pytest.mark.parametrize("engine", ["ssh", "aws/us-east-1", "gcp/us-central1", "azure/eastus"])
 def test_other_machines_get_a_bundle_and_a_copy_of_the_credential(engine: str) -> None:
-    made = document(job(), remote(engine), node_credentials="/data/node.json")
+    made = document(job(), remote(engine))
     assert (made["elasticgrid_bundle"]["source"], made["elasticgrid_bundle"]["here"]) == ("/srv", False)
-    assert made["elasticgrid_credentials"] == "/data/node.json"
+    assert made["elasticgrid_credentials"].endswith(f"/launches/{made['name']}/bus.json")
 
 
 def test_this_machine_gets_a_bundle_when_the_job_says_so_or_mounts_files() -> None:
@@ -135,3 +136,34 @@ def test_this_machine_gets_a_bundle_when_the_job_says_so_or_mounts_files() -> No
         assert made["elasticgrid_bundle"]["here"]
         assert made["workdir"].endswith("/workspace")
         assert made["elasticgrid_credentials"] == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "params", "sources"),
+    [
+        ("local", {}, None),
+        ("ssh", {}, None),
+        ("aws/us-east-1", {}, "aws"),
+        ("gcp/us-central1", {}, "gcp"),
+        ("azure/eastus", {}, "azure"),
+        ("gcp/us-central1", {"notices": "auto,file:/run/leave"}, "auto,file:/run/leave"),
+        ("ssh", {"notices": "signal"}, "signal"),
+        ("aws/us-east-1", {"notices": ""}, None),
+    ],
+)
+def test_nodes_of_a_cloud_ask_it_for_notices_and_a_provider_may_name_other_sources(
+    engine: str, params: dict[str, str], sources: str | None
+) -> None:
+    spec = spec_from_dict(document(job(), remote(engine, **params)))
+    assert spec.envs.get("ELASTICGRID_NOTICES") == sources
+    assert "notices" not in spec.resources.params
+
+
+def test_how_long_before_its_end_a_node_is_signalled_is_the_providers_to_say() -> None:
+    spec = spec_from_dict(document(job(), remote(notices="signal", signal_notice_s="90")))
+    assert spec.envs["ELASTICGRID_SIGNAL_NOTICE_S"] == "90"
+    assert spec.resources.params == {"hosts": ["u@a"], "zone": "z1"}
+
+
+def test_an_agent_of_a_launch_is_told_that_the_log_must_know_it() -> None:
+    assert document(job())["envs"]["ELASTICGRID_LAUNCHED"] == "1"

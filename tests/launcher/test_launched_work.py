@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -46,6 +47,8 @@ async def test_a_job_works_in_its_own_folder_unless_it_wants_a_copy(bench: Bench
         await bench.place(job="plain")
         await bench.place(job="copied")
         plain, copied = await bench.handle("plain"), await bench.handle("copied")
+        (in_place,) = await bench.until(ev.LaunchStarted, job="plain")
+        assert in_place.bundle_sha256 == ""
         assert await said(bench, plain) == f"{work} ['.env', 'train.py']"
         assert await said(bench, copied) == f"{launches(bench) / copied / 'workspace'} ['train.py']"
 
@@ -58,7 +61,9 @@ async def test_a_node_that_comes_later_works_in_what_the_first_ones_had(bench: B
         await bench.handle()
         (work / "later.py").write_text("x")
         await bench.place("p2a1")
-        _, later = await bench.until(ev.LaunchStarted, 2)
+        first, later = await bench.until(ev.LaunchStarted, 2)
+        archive = bench.folder / "data" / "bundles" / f"{first.bundle_sha256}.tar.gz"
+        assert first.bundle_sha256 == later.bundle_sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
         assert (await said(bench, later.handle)).endswith("['train.py']")
 
 

@@ -12,6 +12,7 @@ from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.core import events as ev
 from elasticgrid.launcher.engines.marked_processes import find_marked
+from elasticgrid.log.event_reader import event_reader
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -108,6 +109,7 @@ async def test_a_stop_that_was_not_seen_through_is_done_again(
     assert bench.processes() == []
 
 
+@pytest.mark.survive("14")
 async def test_a_node_that_neither_its_engine_nor_its_heart_speaks_of_is_lost_once(bus_bench: Bench) -> None:
     bench = bus_bench
     await bench.provider("far", "module=provider_engines:Unreachable")
@@ -187,8 +189,9 @@ async def test_the_grids_own_agent_joins_whatever_the_jobs_folder_calls_its_modu
         (bench.folder / f"{module}.py").write_text("raise ImportError('this is the job')")
     await bench.provider()
     await bench.submit()
-    address = embedded_server.node_address
-    async with running(bench.launcher(agent_command=(), nats_url=address.url, node_credentials=address.credentials)):
+    settings = {"nats_url": embedded_server.url, "authority": str(embedded_server.authority_file)}
+    assert bench.client is not None
+    async with event_reader(bench.client), running(bench.launcher(agent_command=(), node_credentials="", **settings)):
         await bench.place(nodes=2)
         joined = await bench.until(ev.NodeJoined, 2)
         assert {each.node for each in joined} == {"p1a1-0", "p1a1-1"}

@@ -102,6 +102,7 @@ async def test_a_launch_whose_nodes_do_not_leave_is_stopped_and_leaves_no_proces
     assert await bench.kinds() == ["requested", "started", "stop_requested", "stopped"]
 
 
+@pytest.mark.survive("B")
 async def test_a_cancelled_job_leaves_no_process(bench: Bench) -> None:
     await bench.provider()
     await bench.submit()
@@ -185,6 +186,7 @@ async def test_a_provider_that_hangs_holds_up_no_other_job(bench: Bench) -> None
         await bench.handle("stuck")
 
 
+@pytest.mark.survive("kill-node")
 async def test_a_node_that_is_killed_is_lost_once_and_the_others_go_on(bench: Bench) -> None:
     await bench.provider()
     await bench.submit()
@@ -250,6 +252,7 @@ async def test_a_node_that_said_goodbye_is_not_lost(bench: Bench) -> None:
     assert "node_lost" not in await bench.kinds()
 
 
+@pytest.mark.survive("C")
 async def test_a_launch_goes_on_when_its_launcher_ends_and_the_next_one_stops_it(bench: Bench) -> None:
     await bench.provider()
     await bench.submit()
@@ -263,6 +266,7 @@ async def test_a_launch_goes_on_when_its_launcher_ends_and_the_next_one_stops_it
     assert find_marked(handle) == []
 
 
+@pytest.mark.survive("A")
 async def test_an_engine_that_does_not_answer_loses_no_node(bench: Bench) -> None:
     await bench.provider("far", "module=provider_engines:Unreachable")
     await bench.provider()
@@ -284,7 +288,7 @@ async def test_no_secret_is_in_what_is_written_or_run(bench: Bench) -> None:
         handle = await bench.handle()
         await eventually(lambda: len(find_marked(handle)) == 2)
         environments = [environment_of(process.pid) for process in find_marked(handle)]
-    assert all("ELASTICGRID_CREDENTIALS=/secret/node.json" in text for text in environments)
-    assert not any("service.json" in text for text in environments)
     folder = bench.folder / "data" / "launches"
+    assert all(f"ELASTICGRID_CREDENTIALS={folder / handle}/bus.json" in text for text in environments)
+    assert not any("service.json" in text or "hunter2" in text for text in environments)
     assert folder.stat().st_mode & 0o077 == 0

@@ -31,6 +31,7 @@ from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.engines.ssh import SshHosts
 from elasticgrid.launcher.launch_files import BUNDLE_FILE, CACHES_KEY, CREDENTIALS_KEY, BundleFile
+from elasticgrid.log.event_reader import event_reader
 from elasticgrid.log.jetstream import JetStreamLog
 
 NOT_PERMITTED = network_hosts.why_not()
@@ -377,11 +378,17 @@ async def deciding(grid: Grid) -> AsyncIterator[None]:
 async def test_a_job_trains_over_two_hosts_survives_the_kill_of_one_agent_and_leaves_nothing(
     grid: Grid, lab: Network, embedded_server: EmbeddedServer
 ) -> None:
-    address = embedded_server.node_address
-    async with lab.relay_to(int(address.url.rsplit(":", 1)[1])) as port, asyncio.timeout(2 * TIMEOUT_S):
+    url = embedded_server.url
+    async with lab.relay_to(int(url.rsplit(":", 1)[1])) as port, asyncio.timeout(2 * TIMEOUT_S):
         await grid.hosts(nats_url=f"nats://{lab.address}:{port}")
-        settings = {"agent_command": (), "node_credentials": address.credentials}
-        async with running(grid.launcher(**settings)), deciding(grid):
+        settings = {
+            "agent_command": (),
+            "authority": str(embedded_server.authority_file),
+            "node_credentials": "",
+            "own_nats_url": url,
+        }
+        assert grid.client is not None
+        async with event_reader(grid.client), running(grid.launcher(**settings)), deciding(grid):
             await grid.train()
             joined = await grid.until(ev.NodeJoined, 2)
             assert {each.host for each in joined} == {host.address for host in lab.hosts[:2]}

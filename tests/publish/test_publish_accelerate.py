@@ -10,8 +10,10 @@ import elasticgrid
 from elasticgrid import environment as env
 from elasticgrid.core.errors import InvalidInput
 
-torch = pytest.importorskip("torch", reason="torch is not installed: a trainer brings its own")
-accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed: a trainer brings its own")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed: it is in the extra `frameworks`")
+
+pytestmark = pytest.mark.torch
 
 UNREACHABLE = {env.NATS_URL: "nats://127.0.0.1:9", env.TENANT: "t", env.JOB: "j"}
 

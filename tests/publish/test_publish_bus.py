@@ -16,13 +16,14 @@ from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_STREAM, sample_subject
 from elasticgrid.core.samples import SampleBatch, StepSample, admit, decode_batch
+from elasticgrid.testing.bus import launch_address
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture
 async def pub(embedded_server: EmbeddedServer, bus_client: Client) -> AsyncGenerator[elasticgrid.Publisher]:
-    address = embedded_server.node_address
+    address = await launch_address(embedded_server, "acme", "lm")
     hook = elasticgrid.publisher(
         {
             env.NATS_URL: address.url,
@@ -116,6 +117,7 @@ async def test_checkpoints_are_told_apart_from_the_steps_they_are_saved_between_
     assert (third.compute_s, third.checkpoint_s, third.loss) == (1.2, 0.7, 1.5)
 
 
+@pytest.mark.survive("D", "bus-cut")
 async def test_every_sample_is_stored_once_through_restarts_of_the_server(
     pub: elasticgrid.Publisher, embedded_server: EmbeddedServer, bus_client: Client
 ) -> None:
@@ -141,6 +143,7 @@ async def test_every_sample_is_stored_once_through_restarts_of_the_server(
     assert pub.stats.reconnects >= 1
 
 
+@pytest.mark.survive("S")
 async def test_training_is_as_fast_while_the_bus_is_away(
     pub: elasticgrid.Publisher, embedded_server: EmbeddedServer, bus_client: Client
 ) -> None:

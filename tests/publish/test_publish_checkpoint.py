@@ -37,6 +37,7 @@ def test_any_files_come_back_as_they_were(tmp_path_factory: pytest.TempPathFacto
     assert checkpoint.load(checkpoint.write(tmp_path_factory.mktemp("any"), 1, files)) == files
 
 
+@pytest.mark.survive("O")
 def test_every_damage_to_a_file_is_found(tmp_path: Path) -> None:
     uri = checkpoint.write(tmp_path, 5, FILES)
     model = Path(uri) / "model.npz"
@@ -78,6 +79,7 @@ def test_where_none_was_committed_none_is_found(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path / "nothing") is None
 
 
+@pytest.mark.survive("O")
 def test_the_latest_is_the_one_with_most_steps_that_is_whole(tmp_path: Path) -> None:
     whole = checkpoint.write(tmp_path, 100, FILES, round=2)
     checkpoint.write(tmp_path, 20, FILES, round=3)

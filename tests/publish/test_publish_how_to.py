@@ -18,6 +18,7 @@ from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_STREAM, sample_subject
 from elasticgrid.core.samples import AdmittedSample, SampleBatch, StepSample, admit, decode_batch
+from elasticgrid.testing.bus import launch_address
 
 HOW_TO = (Path(__file__).parents[2] / "docs/how-to/publish.md").read_text(encoding="utf-8")
 
@@ -35,7 +36,7 @@ async def test_the_example_with_no_sdk_stores_a_sample_that_is_let_in(
     embedded_server: EmbeddedServer, bus_client: Client
 ) -> None:
     (example,) = (text for text in re.findall(r"```python\n(.*?)```", HOW_TO, flags=re.DOTALL) if "HPUB" in text)
-    address = embedded_server.node_address
+    address = await launch_address(embedded_server, "acme", "lm")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-S",  # no installed package at all

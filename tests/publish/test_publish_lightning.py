@@ -16,8 +16,10 @@ from elasticgrid.publish import channel, checkpoint
 if TYPE_CHECKING:
     from conftest import AgentEnd
 
-torch = pytest.importorskip("torch", reason="torch is not installed: a trainer brings its own")
-lightning = pytest.importorskip("lightning", reason="lightning is not installed: a trainer brings its own")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+lightning = pytest.importorskip("lightning", reason="lightning is not installed: it is in the extra `frameworks`")
+
+pytestmark = pytest.mark.torch
 
 
 def fit(callback: Any, folder: Path, **more: Any) -> None:

@@ -71,12 +71,14 @@ print(pub.steps_completed, time.time(), flush=True)
 """
 
 
+@pytest.mark.survive("S")
 def test_a_trainer_that_cannot_reach_the_bus_ends_soon() -> None:
     printed, exit_s = run(FORGETFUL, {**BUS, env.NATS_URL: "nats://127.0.0.1:9"})
     assert printed == "200"
     assert exit_s < 2.5
 
 
+@pytest.mark.survive("S")
 def test_a_bus_that_takes_connections_and_says_nothing_holds_nobody() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

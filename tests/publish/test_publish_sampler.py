@@ -58,6 +58,7 @@ def assert_exactly_once(trained_on: list[int], length: int) -> None:
         assert len(trained_on) - begin < length or len(epoch) == length
 
 
+@pytest.mark.survive("R")
 @given(st.integers(1, 60), WORLDS)
 @example(1_000, [(2, 8, 25), (4, 8, 7), (3, 8, 11), (1, 8, 9), (7, 3, 60)])
 @example(1, [(5, 3, 2), (2, 1, 3)])

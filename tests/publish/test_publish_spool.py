@@ -21,7 +21,7 @@ from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_STREAM, sample_subject
 from elasticgrid.core.samples import MAX_BATCH, SampleBatch, decode_batch
 from elasticgrid.publish.spool import MAX_FRAME_BYTES, Batch, Spool, left_behind
-from elasticgrid.testing.bus import until
+from elasticgrid.testing.bus import launch_address, until
 
 
 def batch(number: int, *, subject: str = "grid.samples.t.j.0", size: int = 3) -> Batch:
@@ -142,9 +142,9 @@ Publishers = Callable[[int], elasticgrid.Publisher]
 async def hooks(embedded_server: EmbeddedServer, tmp_path: Path) -> AsyncGenerator[Publishers]:
     """Makes the hook of rank 1 in a round; all of one node."""
     made: list[elasticgrid.Publisher] = []
+    address = await launch_address(embedded_server, "acme", "lm")
 
     def make(round_number: int) -> elasticgrid.Publisher:
-        address = embedded_server.node_address
         pub = elasticgrid.publisher(
             {
                 env.NATS_URL: address.url,
@@ -192,6 +192,7 @@ async def away(pub: elasticgrid.Publisher, server: EmbeddedServer, during: Calla
         await during()
 
 
+@pytest.mark.survive("D", "bus-cut")
 @pytest.mark.server
 async def test_more_samples_than_memory_holds_survive_an_outage_in_order_and_are_stored_once(
     hooks: Publishers, embedded_server: EmbeddedServer, bus_client: Client, tmp_path: Path

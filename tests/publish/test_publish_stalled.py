@@ -15,6 +15,7 @@ from nats.aio.client import Client
 
 from elasticgrid import environment as env
 from elasticgrid.bus.embedded import EmbeddedServer
+from elasticgrid.testing.bus import launch_address
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 
@@ -62,10 +63,11 @@ async def stalled(server: EmbeddedServer) -> AsyncGenerator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
+@pytest.mark.survive("S")
 async def test_no_call_of_a_step_blocks_while_the_bus_is_stalled_and_the_exit_is_soon(
     embedded_server: EmbeddedServer, bus_client: Client
 ) -> None:
-    address = embedded_server.node_address
+    address = await launch_address(embedded_server, "acme", "lm")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -27,6 +27,7 @@ from elasticgrid.bus.subjects import SAMPLES_STREAM, sample_subject
 from elasticgrid.core.samples import SampleBatch, StepSample, decode_batch
 from elasticgrid.publish import channel
 from elasticgrid.publish.stdin import serve
+from elasticgrid.testing.bus import launch_address
 
 if TYPE_CHECKING:
     from conftest import AgentEnd
@@ -103,7 +104,7 @@ async def publisher_process(environ: dict[str, str]) -> AsyncGenerator[asyncio.s
 async def test_what_was_read_is_stored_before_it_ends(
     embedded_server: EmbeddedServer, bus_client: Client, how: str
 ) -> None:
-    address = embedded_server.node_address
+    address = await launch_address(embedded_server, "acme", "lm")
     environ = {env.NATS_URL: address.url, env.CREDENTIALS: address.credentials, env.TENANT: "acme", env.JOB: "lm"}
     full = {
         "type": "step",

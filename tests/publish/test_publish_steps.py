@@ -97,6 +97,7 @@ def sample(buffer: SampleBuffer, step: int) -> None:
     buffer.add(step, 1.0, 0.0, 0.0, 1, 0.0, math.nan, 1.0, 0.0)
 
 
+@pytest.mark.survive("S")
 @given(st.integers(1, 20), st.integers(1, 8), st.lists(st.integers(-1, 30), max_size=40), st.booleans())
 def test_the_buffer_is_bounded_drops_the_oldest_and_accounts_for_every_sample(
     room: int, batch: int, moves: list[int], lost: bool

@@ -15,9 +15,15 @@ from elasticgrid.publish import channel, checkpoint
 if TYPE_CHECKING:
     from conftest import AgentEnd
 
-torch = pytest.importorskip("torch", reason="torch is not installed: a trainer brings its own")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: a trainer brings its own")
-pytest.importorskip("accelerate", reason="accelerate, which the Trainer needs, is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch==2.13.0")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: it is in the extra `frameworks`"
+)
+pytest.importorskip(
+    "accelerate", reason="accelerate, which the Trainer needs, is not installed: it is in the extra `frameworks`"
+)
+
+pytestmark = pytest.mark.torch
 
 
 def model() -> Any:

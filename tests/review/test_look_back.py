@@ -63,6 +63,7 @@ def test_one_job_can_be_looked_at_alone(many_jobs: SimulatedGrid) -> None:
 # --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.survive("P")
 def test_a_card_tells_the_rules_the_numbers_and_the_providers(one_job: SimulatedGrid) -> None:
     up = next(
         each
@@ -85,6 +86,7 @@ def test_a_card_tells_the_rules_the_numbers_and_the_providers(one_job: Simulated
         assert part in text
 
 
+@pytest.mark.survive("P")
 def test_a_card_at_any_time_names_when_time_alone_may_change_it(one_job: SimulatedGrid) -> None:
     held = next(
         each

@@ -64,6 +64,7 @@ def schema_samples(one_job: SimulatedGrid) -> dict[str, bytes]:
     shells: dict[str, dict[str, object]] = {
         "job.submitted": {"spec": {"name": "j", "command": ["true"]}},
         "job.resize_requested": {"min_nodes": 1, "max_nodes": 2},
+        "job.interrupt_requested": {"provider": "p", "nodes": ["n"]},
         "provider.declared": {"provider": {"name": "p", "max_nodes": 1}},
     }
     values: dict[str, object] = {
@@ -74,6 +75,7 @@ def schema_samples(one_job: SimulatedGrid) -> dict[str, bytes]:
         "text": "t", "node": "n", "evidence": "silent", "host": "h", "free_port": 1, "pid": 1, "step": 1,
         "checkpoint": {"step": 1, "uri": "u"}, "last_step": 1, "clean": False, "exits": [], "name": "p",
         "source": "aws", "deadline_ms": 2, "what": "no_step", "since_ms": 1,
+        "band": "batch", "prefix": "p", "tenant": "t", "scope": "read", "digest": "d", "quota": {"jobs": 1},
     }  # fmt: skip
     samples = {}
     for name, cls in EVENT_TYPES.items():

@@ -54,7 +54,7 @@ class AwsSource:
         if said is not None:
             try:
                 action = msgspec.json.decode(said.body, type=_Action)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 raise SourceTrouble(f"{ACTION_PATH} is not what is documented: {error}") from error
             at = action.time if action.time.tzinfo is not None else action.time.replace(tzinfo=UTC)
             return Notice(source="aws", deadline_ms=round(at.timestamp() * 1000), text=said.text[:TEXT_LENGTH])
@@ -92,7 +92,7 @@ class AwsSource:
             headers={"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFE_S)},
             timeout_s=TIMEOUT_S,
         )
-        if answer.status != 200 or not answer.text.isprintable():
+        if answer.status != 200 or not answer.text.isascii() or not answer.text.isprintable():
             raise SourceTrouble(f"{TOKEN_PATH} answered {answer.status}")
         self._token = answer.text
         self._token_until_s = self._clock() + TOKEN_LIFE_S / 2

@@ -59,7 +59,7 @@ class AzureSource:
         self._asked_before = True
         try:
             document = msgspec.json.decode(answer.body, type=_Document)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise SourceTrouble(f"the scheduled events are not what is documented: {error}") from error
         found = [
             (_starts_ms(event), event)

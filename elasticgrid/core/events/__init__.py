@@ -1,7 +1,8 @@
 """The event catalogue: every fact and decision there is, as one tagged union with one envelope.
 
 A type's first word says who may write it: `job` (the gateway), `decision` (the decider), `launch` (the launcher),
-`node` (an agent); `provider` facts are the gateway's too. Names never change meaning: a new meaning is a new type.
+`node` (an agent); `provider`, `tenant`, `key` and `quota` facts are the gateway's too. Names never change meaning: a
+new meaning is a new type.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ from elasticgrid.core.events.nodes import (
 )
 from elasticgrid.core.events.requests import (
     JobCancelRequested,
+    JobInterruptRequested,
     JobPauseRequested,
+    JobPriorityRequested,
     JobResizeRequested,
     JobResumeRequested,
     JobSubmitted,
@@ -67,6 +70,15 @@ from elasticgrid.core.events.requests import (
     ProviderDeclared,
     ProviderUncordoned,
     ProviderWithdrawn,
+)
+from elasticgrid.core.events.tenants import (
+    KeyCreated,
+    KeyRevoked,
+    KeyScope,
+    Period,
+    Quota,
+    QuotaSet,
+    TenantCreated,
 )
 
 __all__ = [
@@ -82,10 +94,15 @@ __all__ = [
     "EventData",
     "FailureClass",
     "JobCancelRequested",
+    "JobInterruptRequested",
     "JobPauseRequested",
+    "JobPriorityRequested",
     "JobResizeRequested",
     "JobResumeRequested",
     "JobSubmitted",
+    "KeyCreated",
+    "KeyRevoked",
+    "KeyScope",
     "LaunchFailed",
     "LaunchRequested",
     "LaunchStarted",
@@ -106,16 +123,20 @@ __all__ = [
     "NoticeSource",
     "Outcome",
     "OutcomeDecided",
+    "Period",
     "PlacementDecided",
     "ProviderCordoned",
     "ProviderDeclared",
     "ProviderUncordoned",
     "ProviderWithdrawn",
+    "Quota",
+    "QuotaSet",
     "Recorded",
     "RuleCheck",
     "ScaleAction",
     "ScaleDecided",
     "Signals",
+    "TenantCreated",
     "UnknownEvent",
     "WorkerExit",
     "WorldDecided",

@@ -36,7 +36,9 @@ from elasticgrid.core.events.nodes import (
 )
 from elasticgrid.core.events.requests import (
     JobCancelRequested,
+    JobInterruptRequested,
     JobPauseRequested,
+    JobPriorityRequested,
     JobResizeRequested,
     JobResumeRequested,
     JobSubmitted,
@@ -45,6 +47,7 @@ from elasticgrid.core.events.requests import (
     ProviderUncordoned,
     ProviderWithdrawn,
 )
+from elasticgrid.core.events.tenants import KeyCreated, KeyRevoked, QuotaSet, TenantCreated
 
 EventData: TypeAlias = (
     JobSubmitted
@@ -52,10 +55,16 @@ EventData: TypeAlias = (
     | JobPauseRequested
     | JobResumeRequested
     | JobResizeRequested
+    | JobPriorityRequested
+    | JobInterruptRequested
     | ProviderDeclared
     | ProviderWithdrawn
     | ProviderCordoned
     | ProviderUncordoned
+    | TenantCreated
+    | KeyCreated
+    | KeyRevoked
+    | QuotaSet
     | ScaleDecided
     | PlacementDecided
     | DrainDecided
@@ -163,6 +172,9 @@ Writer = Literal["job", "decision", "launch", "node"]
 _WRITERS: dict[str, Writer] = {
     "job": "job",
     "provider": "job",
+    "tenant": "job",
+    "key": "job",
+    "quota": "job",
     "decision": "decision",
     "launch": "launch",
     "node": "node",

@@ -42,10 +42,16 @@ class LaunchRequested(Value, frozen=True, kw_only=True, tag_field="type", tag="l
 
 
 class LaunchStarted(Value, frozen=True, kw_only=True, tag_field="type", tag="launch.started"):
-    """Outcome: the attempt's machines run and its agents were started. `handle` names it to the engine."""
+    """Outcome: the attempt's machines run and its agents were started.
+
+    Attributes:
+        handle: names it to the engine.
+        bundle_sha256: of the copy of the job's work directory that its nodes were given; empty when they work in it.
+    """
 
     attempt: str
     handle: str
+    bundle_sha256: str = ""
 
 
 class LaunchFailed(Value, frozen=True, kw_only=True, tag_field="type", tag="launch.failed"):

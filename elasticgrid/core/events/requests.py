@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticgrid.core.events.base import Value
-from elasticgrid.core.spec import JobSpec, ProviderSpec
+from elasticgrid.core.spec import Band, JobSpec, ProviderSpec
 
 
 class JobSubmitted(Value, frozen=True, kw_only=True, tag_field="type", tag="job.submitted"):
@@ -12,10 +12,12 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag_field="type", tag="job.
     Attributes:
         spec: the job as it will be run; `workdir` is absolute.
         idempotency_key: the submitter's key, empty when none was given.
+        metadata: what a client of the service's first interface sent along, as JSON; empty for every other client.
     """
 
     spec: JobSpec
     idempotency_key: str = ""
+    metadata: str = ""
 
 
 class JobCancelRequested(Value, frozen=True, kw_only=True, tag_field="type", tag="job.cancel_requested"):
@@ -41,6 +43,28 @@ class JobResizeRequested(Value, frozen=True, kw_only=True, tag_field="type", tag
 
     min_nodes: int
     max_nodes: int
+    reason: str = ""
+
+
+class JobPriorityRequested(Value, frozen=True, kw_only=True, tag_field="type", tag="job.priority_requested"):
+    """The job is of another band from now on: whose nodes are placed first."""
+
+    band: Band
+    reason: str = ""
+
+
+class JobInterruptRequested(Value, frozen=True, kw_only=True, tag_field="type", tag="job.interrupt_requested"):
+    """Somebody says of these nodes of the job that they will be taken away, as a provider's own notice would.
+
+    Attributes:
+        provider: where they run.
+        nodes: their ids.
+        deadline_ms: when they are to be gone, Unix milliseconds; 0 when no time is given.
+    """
+
+    provider: str
+    nodes: tuple[str, ...]
+    deadline_ms: int = 0
     reason: str = ""
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from elasticgrid.bus import server_config, subjects
+from elasticgrid.bus import accounts, subjects
 from elasticgrid.bus.streams import events_config, samples_config
 from elasticgrid.documents.pages.markdown import code, page, summary, table
 
@@ -18,6 +17,10 @@ def bus_page() -> str:
         (subjects.sample_subject, subjects.sample_subject("TENANT", "JOB", 0).removesuffix("0") + "RANK"),
         (subjects.heartbeat_subject, subjects.heartbeat_subject("TENANT", "JOB", "NODE")),
         (subjects.round_subject, subjects.round_subject("TENANT", "JOB", "NODE")),
+        (subjects.live_filter, subjects.live_filter("TENANT", "JOB", "decision")),
+        (subjects.read_subject, subjects.read_subject("TENANT", "JOB", "decision")),
+        (subjects.renewal_subject, subjects.renewal_subject("TENANT", "JOB", "LAUNCH")),
+        (subjects.watcher_subject, subjects.watcher_subject("TENANT")),
     )
     return page(
         "Subjects, streams and roles",
@@ -28,10 +31,16 @@ def bus_page() -> str:
         "## Streams",
         "As the server is told them: times in nanoseconds, sizes in bytes, -1 for no limit.",
         *(_stream(config) for config in (events_config(), samples_config())),
-        "## Roles",
-        "Every client has one of two roles. Each receives answers under a prefix of its own, and neither may delete or "
-        "purge a stream.",
-        *(_role(user) for user in _users()),
+        "## Accounts",
+        "The streams are in the account of the grid, with the services. Each tenant has an account of its own without "
+        "JetStream, which sees these subjects of the grid, with its own name in them, and no others:",
+        ", ".join(code(subject) for subject in accounts.exported_subjects()),
+        "## Users",
+        "Of the grid's account; each receives answers under a prefix of its own:",
+        *(_user(role, accounts.role_claims(role, f"_INBOX_{role}")) for role in accounts.ROLES),
+        "Of a tenant's account, where INBOX is a prefix that nobody else can know:",
+        _user("a launch", accounts.launch_claims("TENANT", "JOB", "LAUNCH", "INBOX")),
+        _user("a dashboard", accounts.watcher_claims("TENANT", "INBOX", websocket=False)),
     )
 
 
@@ -42,18 +51,13 @@ def _stream(config: dict[str, Any]) -> str:
     return f"### {config['name']}\n\n{config['description']}.\n\n{table(('setting', 'value'), rows)}"
 
 
-def _users() -> list[dict[str, Any]]:
-    text = server_config.render(folder=Path("/"), port=-1, passwords=dict.fromkeys(server_config.ROLES, ""))
-    users: list[dict[str, Any]] = json.loads(text.split("authorization: ", 1)[1])["users"]
-    return users
-
-
-def _role(user: dict[str, Any]) -> str:
+def _user(name: str, claims: dict[str, Any]) -> str:
     rows = [
-        (f"may {'' if way == 'allow' else 'not '}{verb}", ", ".join(map(code, rules[way])))
-        for verb, rules in user["permissions"].items()
-        if isinstance(rules, dict)
+        (f"may {'' if way == 'allow' else 'not '}{verb}", ", ".join(map(code, claims[short][way])))
+        for verb, short in (("publish", "pub"), ("subscribe", "sub"))
         for way in ("allow", "deny")
-        if way in rules
+        if way in claims[short]
     ]
-    return f"### {user['user']}\n\n{table(('', 'subjects'), rows)}"
+    if "resp" in claims:
+        rows.append(("may answer", "each question once"))
+    return f"### {name}\n\n{table(('', 'subjects'), rows)}"

@@ -1,0 +1,28 @@
+"""What every rank trained on, in a file for each rank of each round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+import elasticgrid
+
+
+class Journal:
+    """A line for each step: its number, the loss over this rank's share, and the numbers of the samples.
+
+    Args:
+        folder: where the files go; empty for none.
+    """
+
+    def __init__(self, folder: str, pub: elasticgrid.Publisher) -> None:
+        self._path = Path(folder, f"round-{pub.round}-rank-{pub.rank}.txt") if folder else None
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, step: int, loss: float, samples: torch.Tensor) -> None:
+        """A step was done."""
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(f"{step} {loss!r} {' '.join(map(str, samples.tolist()))}\n")
