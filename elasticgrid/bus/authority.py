@@ -117,7 +117,7 @@ class Authority:
 
         Args:
             tenant: whose events.
-            name: of the dashboard; by tenant and name it can be revoked (`watcher_user`).
+            name: of the dashboard.
             now_s: Unix seconds.
             expires_s: Unix seconds.
             websocket: it may enter by the WebSocket listener alone.
@@ -127,10 +127,6 @@ class Authority:
         claims = accounts.watcher_claims(tenant, inbox, websocket=websocket)
         made = self._user(self._tenant(tenant), label, claims, inbox, now_s, expires_s)
         return msgspec.structs.replace(made, asks=True)
-
-    def watcher_user(self, tenant: str, name: str) -> str:
-        """The public key by which a dashboard's credentials are revoked."""
-        return KeyPair(self._secret, f"watcher {tenant}/{name}", "user").public
 
     def system(self, now_s: int) -> Credentials:
         """For who brings accounts to the server."""

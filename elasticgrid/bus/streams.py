@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import stamina
 from nats.aio.client import Client
 
@@ -24,6 +25,10 @@ SAMPLES_MAX_BYTES = 1024**3
 _MAKERS = "the launcher makes it, or `elasticgrid up`"
 #: How long `ensure_streams` waits for JetStream to have a leader.
 PATIENCE_S = 15.0
+
+
+class _WholeInfo(api.ApiReply, frozen=True, kw_only=True):
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def events_config(replicas: int = 1) -> dict[str, Any]:
@@ -114,6 +119,9 @@ async def _ensure(client: Client, config: dict[str, Any]) -> None:
             kept["persist_mode"] = found.persist_mode
         # Somebody who set up a cluster with more replicas did not want them taken away by a service that starts.
         kept["num_replicas"] = max(config["num_replicas"], found.num_replicas)
+        as_it_is = await api.call(client, f"STREAM.INFO.{name}", {}, _WholeInfo)
+        if all(as_it_is.config.get(key) == value for key, value in kept.items()):
+            return
         try:
             made = await _apply(client, "UPDATE", kept)
         except NotAllowed as refusal:

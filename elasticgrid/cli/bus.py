@@ -11,6 +11,7 @@ import typer
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.options import DataDir, KeyFile, Url, flags
 from elasticgrid.cli.output import say
+from elasticgrid.core.errors import InvalidInput
 
 GROUP = "Run a grid"
 #: Where services/nats/nats.conf keeps its storage.
@@ -55,14 +56,18 @@ def env(
     secret: Annotated[
         Path | None, typer.Option("--secret", metavar="FILE", help="Use the secret in this file, not a new one.")
     ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; private.")] = Path(".env"),
 ) -> int:
-    """Print what compose.yaml needs, as variables for `.env`. They hold secrets.
+    """Write what compose.yaml needs, as variables. They hold secrets.
 
-    Example: elasticgrid bus env > .env
+    A file that is there is not replaced: everything that was made from its secret would be worthless.
+
+    Example: elasticgrid bus env --out .env
     """
     import secrets as random
 
     from elasticgrid.bus.authority import Authority, read_authority
+    from elasticgrid.bus.credentials import write_private
     from elasticgrid.bus.deployment import deployment_variables
 
     if secret is not None:
@@ -70,8 +75,14 @@ def env(
     else:
         text = random.token_hex(32)
         authority = Authority(bytes.fromhex(text))
-    for name, value in deployment_variables(authority, text, int(time.time())).items():
-        typer.echo(f"{name}={value}")
+    if out.exists():
+        raise InvalidInput(
+            "there is such a file already", where=str(out), hint="add to it what a new one has, or move it"
+        )
+    variables = deployment_variables(authority, text, int(time.time()))
+    write_private(out.absolute(), "".join(f"{name}={value}\n" for name, value in variables.items()).encode())
+    say(f"wrote {out}")
+    say("next: docker compose up --build --wait")
     return OK
 
 

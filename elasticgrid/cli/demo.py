@@ -136,7 +136,18 @@ def print_result(result: DemoResult) -> None:
             ("nodes", f"{nodes}, in {result.launches} launches"),
             ("cost", dollars(round(result.cost_usd * 1_000_000), places=4)),
             ("decisions", f"{result.decisions}; taken again from the log, {result.verified} came out the same"),
+            *_chaos_rows(result),
             ("took", f"{result.duration_s:.0f} s"),
             ("archive", result.archive),
         ),
     )
+
+
+def _chaos_rows(result: DemoResult) -> list[tuple[str, str]]:
+    """What only a run under chaos has to tell."""
+    from elasticgrid.demo.report import ChaosResult
+
+    if not isinstance(result, ChaosResult):
+        return []
+    killed = ", ".join(f"{kill.what} at {kill.at_s:.0f} s" for kill in result.kills)
+    return [("killed", killed or "nothing"), ("left behind", f"{result.orphans} processes")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,12 +23,22 @@ from elasticgrid.cli.options import (
     flags,
     tenant_flag,
 )
-from elasticgrid.cli.output import Format, ago, clock, dollars, print_data, print_line, print_table, say
-from elasticgrid.cli.watch import job_rows, watch
+from elasticgrid.cli.output import (
+    Format,
+    ago,
+    clock,
+    dollars,
+    plain_terminal,
+    print_data,
+    print_line,
+    print_table,
+    say,
+)
+from elasticgrid.cli.watch import job_rows, live, watch
 
 if TYPE_CHECKING:
     from elasticgrid.cli.client import Gateway
-    from elasticgrid.projections.results import JobDetail, JobSummary
+    from elasticgrid.projections.results import EventView, JobDetail, JobSummary
 
 GROUP = "Jobs"
 TERMINAL = ("completed", "failed", "cancelled")
@@ -104,14 +114,12 @@ def _wait(grid: Gateway, job: JobSummary, tenant: str | None, output: Format) ->
     from elasticgrid.projections.results import JobDetail
 
     say(f"submitted {job.id}; Ctrl-C stops waiting, not the job")
+    events = grid.events(job_path(job.id, "events", "stream"), after=0, tenant=tenant)
     try:
-        for event in grid.events(job_path(job.id, "events", "stream"), after=0, tenant=tenant):
-            if output is Format.TEXT:
-                say(f"{clock(event.recorded_ms)} {event.type:24} {event.text}")
-            elif output is Format.JSONL:
-                print_line(event)
-            if event.type == "decision.outcome":
-                break
+        if output is Format.TEXT and not plain_terminal():
+            live(grid, job.id, tenant, events)
+        else:
+            _follow(events, output)
     except KeyboardInterrupt:
         say(f"the job goes on; look again with: elasticgrid jobs watch {job.id}")
         say(f"cancel it with: elasticgrid jobs cancel {job.id}")
@@ -119,6 +127,17 @@ def _wait(grid: Gateway, job: JobSummary, tenant: str | None, output: Format) ->
     detail = grid.get(job_path(job.id), JobDetail, tenant=tenant, view="full")
     _print_job(detail, output)
     return OK if detail.job.phase == "completed" else FAILED
+
+
+def _follow(events: Iterator[EventView], output: Format) -> None:
+    """Tell a job's events until it is over."""
+    for event in events:
+        if output is Format.TEXT:
+            say(f"{clock(event.recorded_ms)} {event.type:24} {event.text}")
+        elif output is Format.JSONL:
+            print_line(event)
+        if event.type == "decision.outcome":
+            return
 
 
 def list_jobs(

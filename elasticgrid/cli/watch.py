@@ -60,7 +60,7 @@ def watch(
         events = grid.events(job_path(job, "events", "stream"), after=0, tenant=tenant)
         try:
             if wanted is Format.TEXT and not plain_terminal():
-                _live(grid, job, tenant, events)
+                live(grid, job, tenant, events)
             else:
                 _lines(events, wanted)
         except KeyboardInterrupt:
@@ -81,7 +81,8 @@ def _lines(events: Iterator[EventView], output: Format) -> None:
             return
 
 
-def _live(grid: Gateway, job: str, tenant: str | None, events: Iterator[EventView]) -> None:
+def live(grid: Gateway, job: str, tenant: str | None, events: Iterator[EventView]) -> None:
+    """Show a job live on the terminal until it is over."""
     from rich.live import Live
 
     view = LiveView(grid, job, tenant)

@@ -90,7 +90,7 @@ def submit_refusal(fleet: FleetState, tenant: str, spec: JobSpec, as_of_ms: int)
 def amount(what: str, value: int) -> str:
     """A number of a limit for people."""
     if what == "microdollars":
-        return f"${value / 1_000_000:,.2f}"
+        return f"${value / 1_000_000:,.{2 if value >= 10_000_000 else 4}f}"
     if what == "accelerator_ms":
         return f"{value / HOUR_MS:,.2f} accelerator-hours"
     return f"{value} {what if value != 1 else what.removesuffix('s')}"

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from elasticgrid.decider.service import DeciderStats
+from elasticgrid.decider.stats import DeciderStats
 from elasticgrid.metrics.registry import LATENCY_BUCKETS_S
 
 

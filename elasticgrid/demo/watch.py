@@ -35,7 +35,7 @@ _log = structlog.get_logger("demo")
 
 TENANT: Final = "default"
 #: How long the job of a demonstration that ends early gets to end by itself before it is killed.
-CANCEL_S: Final = 10.0
+CANCEL_S: Final = 5.0
 REFRESH_S: Final = 0.25
 #: Of what an event says, in the timeline: the last words of a node may be many.
 SAID_LENGTH: Final = 200

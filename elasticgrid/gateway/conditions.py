@@ -11,9 +11,7 @@ from elasticgrid.core.errors import InvalidInput, Outdated
 
 IfMatch: TypeAlias = Annotated[
     str | None,
-    HeaderParameter(
-        name="If-Match", description="the `ETag` of what was looked at; 412 if it has changed"
-    ),
+    HeaderParameter(name="If-Match", description="the `ETag` of what was looked at; 412 if it has changed"),
 ]
 
 _ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')

@@ -18,6 +18,7 @@ from elasticgrid.gateway.parameters import (
     Tenant,
     TenantFilter,
     TimeFilter,
+    TypeFilter,
 )
 from elasticgrid.gateway.service import DEFAULT_TENANT
 from elasticgrid.projections.results import EventPage
@@ -33,9 +34,7 @@ async def list_events(
     after: Sequence = 0,
     tenant: TenantFilter = "",
     job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
-    type: Annotated[
-        str, QueryParameter(max_length=100, description="only of this type; `launch` is every `launch.*`")
-    ] = "",
+    type: TypeFilter = "",  # noqa: A002 - the parameter's name
     since_ms: TimeFilter = None,
     until_ms: TimeFilter = None,
     order: Annotated[Literal["asc", "desc"], QueryParameter(description="`desc` begins with the newest")] = "asc",

@@ -8,7 +8,7 @@ that it looks at its caller itself.
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from litestar import Request
 from litestar.connection import ASGIConnection
@@ -22,7 +22,7 @@ from elasticgrid.gateway.login import authenticate
 _LOOKS_AT_CALLER: Final = "looks_at_caller"
 _PLAIN: Final = "elasticgrid_plain"
 #: What clients of the service's first interface have in a query.
-_FIRST_PARAMETERS: Final = frozenset((b"state", b"lines"))
+_FIRST_PARAMETERS: Final = frozenset(("state", "lines"))
 _CALLER: Final = "elasticgrid_caller"
 _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
@@ -39,7 +39,7 @@ def let_in(keyring: Keyring, connection: ASGIConnection[Any, Any, Any, Any], han
         NotAuthenticated, NotAllowed, RateLimited: it may not.
         NotFound: it is about another tenant than its key's.
     """
-    connection.scope["state"][_PLAIN] = set(parse_qs(connection.scope["query_string"])) <= _FIRST_PARAMETERS
+    connection.scope["state"][_PLAIN] = {name for name, _ in _query(connection)} <= _FIRST_PARAMETERS
     caller = authenticate(keyring, connection, writes=connection.scope.get("method") not in _SAFE)
     keyring.count_request(caller)
     scope, whole_grid = needed(handler)
@@ -70,8 +70,12 @@ def takes_tenant(handler: BaseRouteHandler) -> bool:
 
 def _bind(connection: ASGIConnection[Any, Any, Any, Any], tenant: str) -> None:
     """Make `tenant` the request's. It is done before anybody has read the query."""
-    query = parse_qsl(connection.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    query = _query(connection)
     if any(name == "tenant" and value not in ("", tenant) for name, value in query):
         raise NotFound("there is no such tenant", where="tenant", hint="leave it out: a key is one tenant's")
     others = [(name, value) for name, value in query if name != "tenant"]
     connection.scope["query_string"] = urlencode([*others, ("tenant", tenant)], encoding="utf-8").encode()
+
+
+def _query(connection: ASGIConnection[Any, Any, Any, Any]) -> list[tuple[str, str]]:
+    return parse_qsl(connection.scope["query_string"].decode("latin-1"), keep_blank_values=True)

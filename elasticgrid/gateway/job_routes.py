@@ -58,9 +58,7 @@ async def submit_job(
     if first:
         spec, key_in_body, metadata = read_first_submit(body, Path.cwd())
         if idempotency_key and key_in_body not in ("", idempotency_key):
-            raise InvalidInput(
-                "there are two idempotency keys", where="Idempotency-Key", hint="leave one out"
-            )
+            raise InvalidInput("there are two idempotency keys", where="Idempotency-Key", hint="leave one out")
         idempotency_key = idempotency_key or key_in_body
     else:
         spec = decode_body(body, JobSpec, error=InvalidJob)

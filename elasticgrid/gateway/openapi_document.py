@@ -18,6 +18,7 @@ from elasticgrid.core.spec import JobSpec
 from elasticgrid.gateway.answers import Health, JobAnswer, JobSubmission, LogPage, ProviderList, ShownJob, Version
 from elasticgrid.gateway.artifacts import ArtifactList
 from elasticgrid.gateway.bodies import InterruptRequest, PriorityRequest, ReasonRequest, ResizeRequest
+from elasticgrid.gateway.bus_credentials import WatcherCredential, WatcherRequest
 from elasticgrid.gateway.first_interface import FirstSubmit
 from elasticgrid.gateway.login import LoginRequest, WhoAmI
 from elasticgrid.gateway.problems import PROBLEM_JSON, Problem
@@ -61,6 +62,8 @@ _VALUES: Final = (
     QuotaList,
     Interrupted,
     ArtifactList,
+    WatcherRequest,
+    WatcherCredential,
     JobSubmission,
     JobAnswer,
     JobPage,
@@ -116,6 +119,8 @@ def completed(generated: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             answers = {status: each for status, each in operation["responses"].items() if status != "400"}
+            # An answer without a body has no form.
+            answers.get("204", {}).pop("content", None)
             operation["responses"] = {**answers, "default": _REFUSAL}
     return document
 

@@ -34,6 +34,9 @@ Sequence: TypeAlias = Annotated[int, QueryParameter(ge=0, le=MAX_INTEGER, descri
 OptionalSequence: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="a sequence of the log")
 ]
+TypeFilter: TypeAlias = Annotated[
+    str, QueryParameter(max_length=100, description="only of this type; `launch` is every `launch.*`")
+]
 TimeFilter: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="recorded then; Unix milliseconds")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -18,7 +19,16 @@ from elasticgrid.core.events import Event, UnknownEvent
 from elasticgrid.core.spec import JobSpec
 from elasticgrid.gateway.access import needs
 from elasticgrid.gateway.bodies import decode_body
-from elasticgrid.gateway.parameters import MAX_INTEGER, Gateway, Limit, Tenant, TenantFilter, TimeFilter, takes
+from elasticgrid.gateway.parameters import (
+    MAX_INTEGER,
+    Gateway,
+    Limit,
+    Tenant,
+    TenantFilter,
+    TimeFilter,
+    TypeFilter,
+    takes,
+)
 from elasticgrid.gateway.review_desk import ReviewDesk, recorded_of
 from elasticgrid.gateway.service import DEFAULT_TENANT, GatewayService
 from elasticgrid.gateway.whatif_run import run_what_if
@@ -149,7 +159,7 @@ async def show_timeline(
     after: Annotated[int, QueryParameter(ge=0, le=MAX_INTEGER, description="a sequence of the log")] = 0,
     tenant: TenantFilter = "",
     job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
-    type: Annotated[str, QueryParameter(max_length=100, description="only these; `launch` is all of them")] = "",  # noqa: A002 - the parameter's name
+    type: TypeFilter = "",  # noqa: A002 - the parameter's name
     since_ms: TimeFilter = None,
     until_ms: TimeFilter = None,
     limit: Limit = 500,
@@ -182,10 +192,8 @@ async def show_causes(sequence: _EventPath, gateway: Gateway, desk: Desk, tenant
     """The chain of direct causes, and everything that followed from it."""
     view = await _event(gateway, sequence, tenant)
     records = [recorded_of(view)]
-    try:
+    with contextlib.suppress(NotFound):  # a fact about the grid: nothing of a job led to it
         records = await desk.records(gateway, view.tenant, view.job)
-    except NotFound:
-        pass  # a fact about the grid: nothing of a job led to it
     led = await asyncio.to_thread(causes, records, sequence)
     followed = (await asyncio.to_thread(effects, records, sequence))[1:]
     return CausalChain(

@@ -171,7 +171,14 @@ class CredentialDesk:
         try:
             wish = msgspec.json.decode(message.data, type=WatcherWish)
             issued = Issued(credentials=await self._watcher(tenant, wish))
-        except (ElasticGridError, msgspec.MsgspecError, ValueError, RecursionError, nats.errors.Error, OSError) as error:
+        except (
+            ElasticGridError,
+            msgspec.MsgspecError,
+            ValueError,
+            RecursionError,
+            nats.errors.Error,
+            OSError,
+        ) as error:
             issued = Issued(problem=str(error))
         await self._answer(message, issued)
 

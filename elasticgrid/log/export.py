@@ -120,9 +120,7 @@ def _is_wanted(recorded: Recorded, filters: ArchiveFilters) -> bool:
     event = recorded.event
     if event.tenant == GRID_TENANT and event.job == ACCESS and not (filters.tenant == "*" and filters.job == "*"):
         chosen = (
-            isinstance(event, Event)
-            and isinstance(event.data, QuotaSet)
-            and filters.tenant in ("*", event.data.tenant)
+            isinstance(event, Event) and isinstance(event.data, QuotaSet) and filters.tenant in ("*", event.data.tenant)
         )
     else:
         chosen = filters.tenant in ("*", event.tenant) and filters.job in ("*", event.job)

@@ -1,4 +1,4 @@
-"""What every rank trained on, in a file for each rank of each round."""
+"""What every rank gave to every step, in a file for each rank of each round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Journal:
             self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, step: int, loss: float, samples: torch.Tensor) -> None:
-        """A step was done."""
+        """Before the gradients are shared: what others take from this rank in a step is then written down."""
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(f"{step} {loss!r} {' '.join(map(str, samples.tolist()))}\n")

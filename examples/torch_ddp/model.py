@@ -25,7 +25,8 @@ class Transformer(nn.Module):  # type: ignore[misc] # torch is not typed where t
         )
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.output = nn.Linear(width, SYMBOLS, dtype=double)
-        self.register_buffer("later", nn.Transformer.generate_square_subsequent_mask(window_bytes, dtype=double))
+        later = nn.Transformer.generate_square_subsequent_mask(window_bytes, dtype=double)
+        self.register_buffer("later", later, persistent=False)
 
     def forward(self, windows: torch.Tensor) -> torch.Tensor:
         """The mean cross-entropy, in nats per byte, of windows of shape (samples, window_bytes + 1)."""

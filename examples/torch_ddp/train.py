@@ -47,7 +47,7 @@ def train(options: argparse.Namespace, pub: elasticgrid.Publisher) -> None:
     loader = DataLoader(text, sampler=sampler, batch_size=share)
 
     torch.manual_seed(1)
-    model = DistributedDataParallel(Transformer(options.window_bytes))
+    model = DistributedDataParallel(Transformer(options.window_bytes), broadcast_buffers=False)  # they never change
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     if pub.resume_uri:
         state = torch.load(io.BytesIO(checkpoint.load(pub.resume_uri)["state.pt"]), weights_only=True)
@@ -71,11 +71,11 @@ def train(options: argparse.Namespace, pub: elasticgrid.Publisher) -> None:
             with pub.step(tokens=len(windows) * options.window_bytes) as step:
                 optimizer.zero_grad()
                 loss = model(windows)
+                journal.write(pub.steps_completed + 1, loss.item(), samples)
                 loss.backward()
                 optimizer.step()
                 step.loss = loss.item()
             sampler.advance(options.global_batch)
-            journal.write(pub.steps_completed, loss.item(), samples)
             if pub.rank == 0 and pub.steps_completed % 100 == 0:
                 print(f"step {pub.steps_completed}: loss {loss.item():.3f}, world of {pub.world_size}", flush=True)
             if pub.should_stop():

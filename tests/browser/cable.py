@@ -15,7 +15,7 @@ class Cable:
     def __init__(self, port: int) -> None:
         self._to = port
         self._lock = threading.Lock()
-        self._pulled = False
+        self._pulled = threading.Event()
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -34,7 +34,7 @@ class Cable:
     def pull(self) -> None:
         """Every connection breaks, and no new one holds."""
         with self._lock:
-            self._pulled = True
+            self._pulled.set()
             broken, self._open = self._open, set()
         for each in broken:
             with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ class Cable:
     def put_back(self) -> None:
         """New connections hold."""
         with self._lock:
-            self._pulled = False
+            self._pulled.clear()
 
     def _accept(self) -> None:
         while True:
@@ -55,11 +55,11 @@ class Cable:
 
     def _forward(self, near: socket.socket) -> None:
         with contextlib.suppress(OSError), near:
-            if self._pulled:
+            if self._pulled.is_set():
                 return
             with socket.create_connection(("127.0.0.1", self._to)) as far:
                 with self._lock:
-                    if self._pulled:
+                    if self._pulled.is_set():
                         return
                     self._open |= {near, far}
                 back = threading.Thread(target=_copy, args=(far, near), daemon=True)

@@ -1,4 +1,4 @@
-"""The page at `/` over a simulated day: what it shows, that texts stay texts, keyboard, phone, themes, and its policy."""
+"""The page at `/` over a simulated day: what it shows, that texts stay texts, keyboard, phone, themes, its policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from big_grid import NASTY
-from conftest import Open, Served
+from served_log import Open, Served
 from watched_page import DESK, MARKS, PHONE, drawn, sync_api
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def test_a_mark_of_a_decision_opens_its_card_with_rules_numbers_and_candidates(o
     place = page.evaluate(
         """() => {
             const plot = document.querySelector('.js-plotly-plot');
-            const trace = plot._fullData.find((each) => each.meta === 'decisions' && each.marker.symbol === 'triangle-up');
+            const trace = plot._fullData.find((each) => each.meta === 'decisions'
+                && each.marker.symbol === 'triangle-up');
             const { xaxis, yaxis } = plot._fullLayout;
             const box = plot.getBoundingClientRect();
             return [box.left + xaxis._offset + xaxis.d2p(trace.x[1]), box.top + yaxis._offset + yaxis.d2p(trace.y[1])];
@@ -280,12 +281,13 @@ def test_every_view_has_landmarks_one_heading_and_names_for_what_can_be_used(ope
     page = opened().open(VIEWS[view])
     ready(page, view)
     for role in ("banner", "navigation", "main"):
-        expect(page.get_by_role(role)).to_have_count(1)  # type: ignore[arg-type] # roles are strings
+        expect(page.get_by_role(role)).to_have_count(1)
     expect(page.locator("h1")).to_have_count(1)
     assert page.locator("[aria-live=polite], [role=status]").count() >= 1
     nameless: list[Any] = page.evaluate(
-        """() => [...document.querySelectorAll('main button, main input, main select, header button, main a')].filter((each) =>
-            each.checkVisibility() && !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length))
+        """() => [...document.querySelectorAll('main button, main input, main select, main a, header button')]
+            .filter((each) => each.checkVisibility())
+            .filter((each) => !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length))
             .map((each) => each.outerHTML)"""
     )
     assert nameless == []
@@ -388,3 +390,14 @@ def test_a_view_that_cannot_be_loaded_says_so_and_is_loaded_when_asked_again(ope
     page.goto(f"{watched.url}/?view=job&tenant=research&job=nobody")
     expect(page.locator(".state.error")).to_contain_text("there is no job nobody")
     watched.said.clear()  # the browser notes what failed on its console
+
+
+def test_a_session_that_is_over_is_noticed_and_a_key_is_asked_for(opened: Open) -> None:
+    watched = opened(locale="en-GB")
+    page = watched.open(JOB)
+    drawn(page)
+    page.context.clear_cookies()
+    page.locator(".decision").first.click()
+    expect(page.get_by_label("Key")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    watched.said.clear()  # the browser notes the refusal on its console

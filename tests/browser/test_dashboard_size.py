@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import msgspec
-from conftest import serving
+from served_log import serving
 from watched_page import ARTIFACTS, CONTEXT, MARKS, WatchedPage, sync_api
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, CDPSession, Page
 
 pytestmark = MARKS
 expect = sync_api.expect
@@ -32,6 +32,12 @@ new PerformanceObserver((list) => {
 def longest(page: Page) -> int:
     """Milliseconds of the main thread's longest task since this was asked last; below 50 they are not told."""
     return int(page.evaluate("Math.max(0, ...window.tasks.splice(0))"))
+
+
+def worked_ms(counters: CDPSession) -> int:
+    """Processor time of the main thread so far: what other programs take of the machine does not count."""
+    metrics = {each["name"]: each["value"] for each in counters.send("Performance.getMetrics")["metrics"]}
+    return round(float(metrics["TaskDuration"]) * 1_000)
 
 
 def scrolled(page: Page, body: str, times: int) -> None:
@@ -59,6 +65,8 @@ def test_a_thousand_jobs_and_a_hundred_thousand_events_do_not_freeze_the_page(br
         measured |= {"jobs": JOBS, "events": served.events}
         watched = WatchedPage(context.new_page(), served.url, served.key)
         page = watched.sign_in()
+        counters = context.new_cdp_session(page)
+        counters.send("Performance.enable", {"timeDomain": "threadTicks"})
         rows = page.locator(".vlist-jobs .vspace .vrow")
         expect(page.locator("main")).to_contain_text("1,250 of 1,250 jobs")
         longest(page)
@@ -75,8 +83,17 @@ def test_a_thousand_jobs_and_a_hundred_thousand_events_do_not_freeze_the_page(br
         measured["grid_longest_task_ms"] = longest(page)
         watched.keep("thousand-jobs")
 
+        before_ms = worked_ms(counters)
         began_s = time.monotonic()
-        watched.open("/?view=events")
+        rows.first.locator("a").click()
+        page.locator(".plot .barlayer .point").first.wait_for(state="attached")
+        measured["first_job_drawn_ms"] = round((time.monotonic() - began_s) * 1_000)
+        # Plotly's script is read and run here, once for as long as the page is open.
+        measured["plotly_begins_ms"] = longest(page)
+        measured["first_job_main_thread_cpu_ms"] = worked_ms(counters) - before_ms
+
+        began_s = time.monotonic()
+        page.get_by_role("link", name="Events").click()
         page.locator(".vlist-events .vspace .vrow").first.wait_for()
         measured["events_usable_ms"] = round((time.monotonic() - began_s) * 1_000)
         while int(page.locator("main .card-head p").inner_text().split()[0].replace(",", "")) < 10_000:
@@ -88,15 +105,17 @@ def test_a_thousand_jobs_and_a_hundred_thousand_events_do_not_freeze_the_page(br
         measured["events_longest_task_ms"] = longest(page)
 
         began_s = time.monotonic()
-        watched.open("/?view=incident")
+        page.get_by_role("link", name="Incident").click()
         page.locator(".vlist-timeline .vspace .vrow").first.wait_for()
         page.locator(".density .barlayer .point").first.wait_for(state="attached")
         measured["incident_usable_ms"] = round((time.monotonic() - began_s) * 1_000)
+        measured["incident_events"] = page.locator("main .card-head p").inner_text()
         scrolled(page, ".vlist-timeline .vbody", 40)
         measured["incident_longest_task_ms"] = longest(page)
 
+        page.go_back()
+        page.go_back()
         began_s = time.monotonic()
-        watched.open("/?view=job&tenant=research&job=llama-finetune-0000")
         page.locator(".plot .barlayer .point").first.wait_for(state="attached")
         measured["job_drawn_ms"] = round((time.monotonic() - began_s) * 1_000)
         measured["job_longest_task_ms"] = longest(page)

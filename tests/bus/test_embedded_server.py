@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticgrid.bus.credentials import read_credentials
+from elasticgrid.bus.connect import BusAddress
+from elasticgrid.bus.credentials import Credentials, read_credentials
 from elasticgrid.bus.embedded import EmbeddedServer, find_nats_server
 from elasticgrid.core.errors import ServerStartFailed
 from elasticgrid.testing.bus import connection, launch_address, until
@@ -55,7 +56,7 @@ async def test_everything_is_below_the_data_folder_and_private(embedded_server: 
 
 
 async def test_port_and_credentials_are_kept_over_restarts(tmp_path: Path) -> None:
-    seen = []
+    seen: list[tuple[BusAddress, BusAddress, Credentials]] = []
     for _ in range(2):
         async with EmbeddedServer(tmp_path) as server:
             launch = await launch_address(server, "acme", "j1") if not seen else seen[0][1]

@@ -7,16 +7,19 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from cli_grid import GridThread, Run
+from msgspec.structs import replace
 
 from elasticgrid.cli.output import Format, print_data, print_table, shortened
+from elasticgrid.core import events as ev
 
 
-def on_terminal(*arguments: str, **environ: str) -> list[str]:
-    """What a command prints on a terminal of 80 columns."""
+def on_terminal(*arguments: str, code: int = 0, **environ: str) -> list[str]:
+    """What a command that ends with `code` prints on a terminal of 80 columns."""
     master, slave = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **environ}
     with subprocess.Popen(
@@ -30,7 +33,7 @@ def on_terminal(*arguments: str, **environ: str) -> list[str]:
         except OSError:
             pass  # the other end is closed
         os.close(master)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=30) == code
     return text.decode().splitlines()
 
 
@@ -157,3 +160,25 @@ def test_a_hint_says_what_to_do_next_and_never_in_the_way_of_data(run: Run, past
         assert "next:" not in ended.out
         if line[0] != "replay":
             assert "next:" not in run(*line, "--json").err
+
+
+@pytest.mark.process
+def test_waiting_on_a_terminal_shows_the_job_live_and_ends_with_it(grid: GridThread, job_file: Path) -> None:
+    def end_the_job() -> None:
+        async def wait() -> None:
+            async for recorded in grid.log.follow():
+                event = recorded.event
+                if isinstance(event, ev.Event) and isinstance(event.data, ev.JobSubmitted):
+                    over = ev.OutcomeDecided(outcome="failed", reason="no node came")
+                    ended = replace(event, id="over", actor="decider", data=over, causation_id=event.id)
+                    await grid.log.append([ended])
+                    return
+
+        grid.call(wait())
+
+    ending = threading.Thread(target=end_the_job)
+    ending.start()
+    text = "\n".join(on_terminal("submit", str(job_file), "--wait", code=1))
+    ending.join()
+    assert "no node came" in text
+    assert "decision.outcome" in text

@@ -62,9 +62,9 @@ def test_no_file_is_left_when_no_key_was_made(run: Run, grid: GridThread, folder
 
 
 def test_a_tenants_key_works_without_saying_whose_it_is(run: Run, research: Path, job_file: Path) -> None:
-    made = run("submit", job_file, "--key-file", research, "--json").json()["job"]
+    made = run("submit", job_file, "--key-file", research, "--json").json()
     assert made["tenant"] == "research"
-    for verb in (("jobs", "show"), ("jobs", "pause"), ("decisions", "list"), ("jobs", "logs")):
+    for verb in (("jobs", "show"), ("jobs", "pause"), ("decisions", "list"), ("jobs", "logs"), ("jobs", "cancel")):
         assert run(*verb, made["id"], "--key-file", research).code == OK, verb
     assert run("jobs", "list", "--key-file", research, "--json").json()[0]["id"] == made["id"]
     assert run("jobs", "show", made["id"]).code == NOT_FOUND
@@ -113,7 +113,7 @@ def test_lists_come_in_every_format(run: Run, research: Path, verb: tuple[str, s
 
 
 def test_a_job_is_put_into_another_band(run: Run, grid: GridThread, job_file: Path) -> None:
-    job = run("submit", job_file, "--json").json()["job"]["id"]
+    job = run("submit", job_file, "--json").json()["id"]
     assert run("jobs", "set-priority", job, "production", "--reason", "the paper is due").code == OK
     assert run("jobs", "show", job, "--json").json()["job"]["band"] == "production"
     assert run("jobs", "set-priority", job, "urgent").code == INVALID

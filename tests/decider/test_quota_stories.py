@@ -1,4 +1,4 @@
-"""What a tenant's quota does to its jobs: budgets drain them and never shoot them, and every decision still verifies."""
+"""What a tenant's quota does to its jobs: budgets drain them and never shoot them, and every decision verifies."""
 
 from __future__ import annotations
 

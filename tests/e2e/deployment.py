@@ -125,7 +125,10 @@ class Deployment:
         told = self._services[service]
         volume = self.data(service)
         volume.mkdir(parents=True, exist_ok=True, mode=0o700)
-        own_credential = {"/run/elasticgrid/credential.json": str(self.box.folder / f"{service}-credential")}
+        own_credential = {
+            "/run/elasticgrid/credential.json": str(self.box.folder / f"{service}-credential"),
+            "0.0.0.0:9464": f"127.0.0.1:{free_ports(1)[0]}",
+        }
         here = {**self._replaced, **own_credential, "/var/lib/elasticgrid": str(volume), "/var/lib/nats": str(volume)}
         variables = {name: here.get(value, self._filled(value)) for name, value in told["environment"].items()}
         program, *arguments = told["command"]

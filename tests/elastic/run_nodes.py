@@ -72,7 +72,7 @@ def running(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
+async def until(condition: Callable[[], Any], timeout_s: float = 180.0) -> None:
     """Wait for what other processes do."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - another process raises no event here
@@ -97,7 +97,7 @@ class Node:
         """What it wrote on standard output."""
         return self._output.read_text()
 
-    async def ended(self, timeout_s: float = 60.0) -> int:
+    async def ended(self, timeout_s: float = 180.0) -> int:
         """Its exit code, when it has ended."""
         async with asyncio.timeout(timeout_s):
             return await self.process.wait()
@@ -122,7 +122,8 @@ class Nodes:
         with errors.open("wb") as error_file, output.open("wb") as output_file:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "elasticgrid.cli.main", "run", *words),
-                env=environ | variables,
+                # What a node that is killed cannot clear away is then cleared away with the test.
+                env=environ | {"TMPDIR": str(self.folder)} | variables,
                 cwd=self.folder,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output_file,

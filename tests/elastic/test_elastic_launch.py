@@ -162,7 +162,10 @@ async def _started(folder: Path, start_method: str) -> tuple[list[int], asyncio.
     script = folder / "script.py"
     script.write_text(INTERRUPTED)
     parent = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(script), str(folder), start_method), stderr=asyncio.subprocess.PIPE
+        *(sys.executable, str(script), str(folder), start_method),
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(folder)},
     )
-    await until((folder / "pids").exists)
+    await until(lambda: (folder / "pids").exists() or parent.returncode is not None)
+    assert parent.returncode is None
     return [int(pid) for pid in (folder / "pids").read_text().split()], parent

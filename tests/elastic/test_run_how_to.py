@@ -62,7 +62,7 @@ async def test_the_commands_for_two_nodes_work_together(page: Nodes, flag: str) 
 def test_the_program_in_python_prints_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "launch.py").write_text(PYTHON[1])
     ended = subprocess.run(
-        [sys.executable, "launch.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "launch.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True
     )
     assert ended.stdout == "{0: 0, 1: 10}\n"
     assert "`{0: 0, 1: 10}` here" in PAGE.read_text(encoding="utf-8")

@@ -127,7 +127,7 @@ async def test_a_signal_ends_workers_that_do_not_want_to_end_and_their_children(
     assert all(map(running, pids))
     node.process.send_signal(number)
     assert await node.ended() == code
-    await until(lambda: not any(map(running, pids)), 10)
+    await until(lambda: not any(map(running, pids)))
     assert not _processes_in(nodes.folder)
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from run_history import History
 
 from elasticgrid.core import events as ev
-from elasticgrid.core.run_plan import decide, failures_of, next_nodes, turn_of, verdict
-from elasticgrid.core.run_state import RunSettings, StaticWorld, evolve
+from elasticgrid.core.errors import Conflict
+from elasticgrid.core.run_plan import decide, decision_events, failures_of, next_nodes, turn_of, verdict
+from elasticgrid.core.run_state import RUN_TENANT, RunSettings, StaticWorld, evolve, initial
+from elasticgrid.log.memory import MemoryLog
+from elasticgrid.log.port import Expectation, Scope
+from elasticgrid.testing.clock import VirtualClock
 
 SETTINGS = RunSettings(min_nodes=2, max_nodes=3, nproc_per_node=2, max_restarts=1, last_call_ms=5_000, grace_ms=9_000)
 
@@ -308,3 +316,47 @@ class AnyRun(RuleBasedStateMachine):
 
 TestAnyRun = AnyRun.TestCase
 TestAnyRun.settings = hypothesis_settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["read", "read some", "decide", "fact"])), max_size=60))
+def test_nodes_that_decide_from_what_each_has_read_decide_one_history(moves: list[tuple[int, str]]) -> None:
+    asyncio.run(_one_history(moves))
+
+
+async def _one_history(moves: list[tuple[int, str]]) -> None:
+    clock = VirtualClock()
+    log = MemoryLog(clock)
+    scope = Scope(tenant=RUN_TENANT, job="run", writer="decision")
+    names = ["a", "b", "c"]
+    facts = 0
+
+    async def fact(data: ev.EventData) -> None:
+        nonlocal facts
+        facts += 1
+        event = ev.Event(id=f"f{facts}", time_ms=1, tenant=RUN_TENANT, job="run", actor="test", data=data)
+        await log.append([event])
+
+    for name in names:
+        await fact(ev.NodeJoined(node=name, attempt=name, provider="run", host=name, free_port=1, pid=1))
+    states = [initial("run") for _ in names]
+    for who, what in moves:
+        state = states[who]
+        if what.startswith("read"):
+            through = state.sequence + 1 if what == "read some" else None
+            async for recorded in log.read(after=state.sequence, through=through):
+                states[who] = evolve(states[who], recorded)
+        elif what == "decide":
+            decision = decide(state, SETTINGS, clock.now_ms() + 600_000)
+            if decision:
+                events = decision_events(state, SETTINGS, decision, clock.now_ms() + 600_000)
+                with contextlib.suppress(Conflict):
+                    await log.append(events, expect=Expectation(scope, state.decision_sequence))
+        elif state.round:
+            await fact(ev.NodeDrained(node=names[who], round=state.round, last_step=1, clean=True, free_port=1))
+    decided = [each.event async for each in log.read(scope=scope)]
+    decisions = [event for event in decided if isinstance(event, ev.Event)]
+    numbers = [event.basis.number for event in decisions if event.basis is not None]
+    assert numbers == list(range(1, len(decisions) + 1))
+    rounds = [event.data.round for event in decisions if isinstance(event.data, ev.WorldDecided)]
+    assert rounds == list(range(1, len(rounds) + 1))

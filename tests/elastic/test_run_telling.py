@@ -239,9 +239,10 @@ def test_a_block_that_overruns_is_told_by_the_agent(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
-        check=True,
+        timeout=300,
+        check=False,
     )
+    assert ended.returncode == 0, ended.stderr
     assert "node.stuck" in ended.stderr
 
 

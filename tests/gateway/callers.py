@@ -6,8 +6,14 @@ from typing import Any
 
 import httpx
 
+from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.gateway.app import create_app
 from elasticgrid.gateway.service import GatewayService
+
+PROVIDERS = (
+    ProviderSpec(name="small", max_nodes=2, price_microdollars_per_hour=1_000_000),
+    ProviderSpec(name="large", max_nodes=6, price_microdollars_per_hour=2_000_000, market="spot"),
+)
 
 JOB: dict[str, Any] = {"name": "train", "command": ["python", "train.py"], "workdir": "/srv", "max_nodes": 4}
 

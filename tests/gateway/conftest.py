@@ -7,18 +7,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from callers import PROVIDERS
 
-from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.gateway.app import create_app
 from elasticgrid.gateway.server import RunningGateway, serve_gateway
 from elasticgrid.gateway.service import GatewayService, open_gateway
 from elasticgrid.log.memory import MemoryLog
 from elasticgrid.testing.clock import VirtualClock
-
-PROVIDERS = (
-    ProviderSpec(name="small", max_nodes=2, price_microdollars_per_hour=1_000_000),
-    ProviderSpec(name="large", max_nodes=6, price_microdollars_per_hour=2_000_000, market="spot"),
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

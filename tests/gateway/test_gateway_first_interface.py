@@ -100,8 +100,11 @@ async def test_the_codes_mean_what_they_meant(
     await client.put("/quotas/default", json={"jobs": 1})
     job = (await client.post("/jobs", json=SUBMIT)).json()["job_id"]
     assert (await client.post("/jobs", json=SUBMIT)).status_code == 429
-    over = ev.DrainDecided(round=0, reason="completed")
-    for number, data in enumerate((over, ev.OutcomeDecided(outcome="completed", reason=""))):
+    over: tuple[ev.EventData, ...] = (
+        ev.DrainDecided(round=0, reason="completed"),
+        ev.OutcomeDecided(outcome="completed", reason=""),
+    )
+    for number, data in enumerate(over):
         await log.append([ev.Event(id=str(number), time_ms=1, tenant="default", job=job, actor="x", data=data)])
     await gateway.caught_up()
     assert (await client.get(f"/jobs/{job}")).json()["state"] == "succeeded"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -120,10 +120,10 @@ class Grid:
 
 
 @pytest.fixture
-async def grid(client: httpx.AsyncClient, running: RunningGateway, log: MemoryLog) -> AsyncGenerator[Grid]:
+async def grid(client: httpx.AsyncClient, running: RunningGateway, log: MemoryLog) -> Grid:
     found = Grid(client, running)
     await found.build(log)
-    yield found
+    return found
 
 
 async def test_every_route_but_the_open_ones_asks_for_a_key(grid: Grid, log: MemoryLog) -> None:

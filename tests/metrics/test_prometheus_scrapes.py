@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.metrics.registry import new_registry
 from elasticgrid.metrics.server import metrics_server
 from elasticgrid.runtime.control_plane import ControlPlane
-from elasticgrid.testing.bus import free_ports
+from elasticgrid.testing.bus import bus_client, embedded_server, free_ports
 
 SERVICES = Path(__file__).parents[2] / "services"
 PROVIDERS = (ProviderSpec(name="here", engine="local", max_nodes=2, price_microdollars_per_hour=500_000),)
@@ -130,3 +132,31 @@ async def test_an_address_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
             async with metrics_server(new_registry(), "127.0.0.1", port):
                 pass
     assert f"127.0.0.1:{port}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("service", "metric"),
+    [("decider", "elasticgrid_decider_last_tick_timestamp_seconds"), ("launcher", "elasticgrid_launcher_events_read")],
+)
+async def test_a_service_alone_tells_what_it_measures_where_it_is_told_to(
+    tmp_path: Path, service: str, metric: str
+) -> None:
+    (port,) = free_ports(1)
+    async with embedded_server(tmp_path / "bus") as server, bus_client(server):
+        told = {"ELASTICGRID_NATS_URL": server.address.url, "ELASTICGRID_CREDENTIALS": server.address.credentials}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ELASTICGRID_")}
+        command = ("serve", service, "--data", str(tmp_path / "own"), "--metrics", f"127.0.0.1:{port}")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "elasticgrid.cli.main", *command, env=kept | told, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as asking:
+                text = ""
+                while f"\n{metric} " not in text:
+                    assert process.returncode is None
+                    with contextlib.suppress(httpx.TransportError):
+                        text = (await asking.get(f"http://127.0.0.1:{port}/metrics")).text
+                    await asyncio.sleep(0.1)
+        finally:
+            process.terminate()
+            assert await process.wait() == 0

@@ -50,7 +50,8 @@ async def test_a_model_trained_in_torch_through_resizes_kills_a_notice_and_a_los
         done = await test.finish(job, timeout_s=WORLD_S)
     assert (done.outcome.outcome, done.outcome.last_step) == ("completed", STEPS)
 
-    assert done.line.reported == dict.fromkeys(range(1, STEPS + 1), 1)
+    # What a killed worker had not sent yet is gone; the journal has all of it.
+    assert set(done.line.reported.values()) == {1}
     assert done.summary.duplicate_steps == 0
     line = journalled(journal, done.line.holds)
     assert sorted(line) == list(range(1, STEPS + 1))
@@ -125,5 +126,4 @@ def model_at(uri: str | None) -> dict[str, Any]:
 def require_the_same_model(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        if name != "later":  # the mask, which nobody trains
-            assert torch.linalg.vector_norm(ours[name] - tensor) <= TOLERANCE * torch.linalg.vector_norm(tensor), name
+        assert torch.linalg.vector_norm(ours[name] - tensor) <= TOLERANCE * torch.linalg.vector_norm(tensor), name

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 
 from elasticgrid.clock import SystemClock
 from elasticgrid.decider.metrics import DeciderMetrics, decision_latency
-from elasticgrid.decider.service import DeciderStats
+from elasticgrid.decider.stats import DeciderStats
 from elasticgrid.documents.pages.markdown import code, page, table
 from elasticgrid.gateway.metrics import GatewayMetrics, state_metrics
 from elasticgrid.launcher.metrics import LauncherMetrics

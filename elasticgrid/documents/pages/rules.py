@@ -35,6 +35,9 @@ def rules_page() -> str:
         ),
         f"Signals that are older than {scaling.STALE_MS // 1000} s and than {scaling.STALE_STEPS} steps say nothing of "
         "now.",
+        "Besides these, and before them, a decision may name what a job's tenant may have ([quotas]"
+        "(../how-to/share-a-grid.md#quotas)): `budget`, which takes all nodes away until the period ends, and `quota`, "
+        "by which a job waits for nodes that its tenant's other jobs have, or grows less far.",
     )
 
 

@@ -59,9 +59,7 @@ async def show_asset(
         raise NotFound("the page has no such file", where="path", hint="reload the page: it is of another version")
     headers = {**_SAFE, "Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
     if "gzip" in accepts:
-        return Response(
-            found.compressed, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"}
-        )
+        return Response(found.compressed, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
     return Response(found.content, media_type=found.media_type, headers=headers)
 
 

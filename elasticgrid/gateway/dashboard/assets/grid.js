@@ -187,8 +187,8 @@ export class GridView {
   }
 
   row(job) {
-    const why = job.outcome_reason || job.paused || job.waiting || job.reason;
     const over = ["completed", "failed", "cancelled"].includes(job.phase);
+    const why = over ? job.outcome_reason : job.paused || job.waiting || job.reason;
     return [
       [h("a", { href: address({ view: "job", tenant: job.tenant, job: job.id }), tabIndex: -1 }, job.id),
         h("span", { class: "quiet small" }, `${job.tenant} · ${ago(job.submitted_ms, this.totals.as_of_ms)}`)],

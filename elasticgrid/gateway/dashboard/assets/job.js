@@ -120,7 +120,7 @@ export class JobView {
 
   drawHead() {
     const { job, facts: known } = this.detail;
-    const about = job.outcome_reason || (job.paused && `paused: ${job.paused}`) || job.waiting || job.reason;
+    const about = OVER.has(job.phase) ? job.outcome_reason : (job.paused && `paused: ${job.paused}`) || job.waiting || job.reason;
     const next = address({ view: "incident", tenant: job.tenant, job: job.id, from: this.series.submitted_ms - 1000, to: this.series.as_of_ms + 1000 });
     const key = JSON.stringify([job.phase, about, known.failure_text, known.unknown_type, job.rule]);
     if (key === this.headKey) return;
@@ -128,7 +128,7 @@ export class JobView {
     fill(this.head,
       h("div", { class: "title" }, h("p", { class: "quiet small crumbs" }, h("a", { href: address({ view: "grid" }) }, "Grid"), ` / ${job.tenant}`),
         h("h1", {}, job.id, " ", phaseBadge(job.phase)),
-        h("p", { class: "why" }, job.rule && !OVER.has(job.phase) ? h("code", {}, job.rule) : null, " ", about)),
+        about ? h("p", { class: "why" }, job.rule && !OVER.has(job.phase) ? h("code", {}, job.rule) : null, " ", about) : null),
       known.unknown_type ? h("p", { class: "notice" }, `An event of the type ${known.unknown_type}, which this version does not know, stops its decisions.`) : null,
       known.failure_text ? h("p", { class: "notice" }, `Last failure: ${known.failure_text}`) : null,
       h("p", {}, h("a", { href: next }, "Look back at it: timeline, causes, what if")));
@@ -147,8 +147,8 @@ export class JobView {
     const tiles = [
       ["Nodes", over ? "–" : `${job.world_nodes}${job.target_nodes !== job.world_nodes ? ` → ${job.target_nodes}` : ""}`, `${job.min_nodes} to ${job.max_nodes} allowed`],
       ["Round", number(job.round), known.checkpoint ? `checkpoint of step ${number(job.checkpoint_step)}` : "no checkpoint yet"],
-      ["Queue share", last === undefined ? "–" : percent(last), step === undefined ? "no step yet" : `${short(step)} s a step`],
-      ["Throughput", speed ? `${short(speed)}` : "–", "tokens a second"],
+      [over ? "Last queue share" : "Queue share", last === undefined ? "–" : percent(last), step === undefined ? "no step yet" : `${short(step)} s a step`],
+      [over ? "Last throughput" : "Throughput", speed ? `${short(speed)}` : "–", "tokens a second"],
       ["Cost", usd(job.cost_microdollars), over ? `in ${lasted(end - series.submitted_ms)}` : `${usd(job.price_microdollars_per_hour)}/h`],
       series.deadline_ms
         ? ["Deadline", left < 0 ? "missed" : `${roughly(left)} left`, left < 0 ? `by ${lasted(left)}` : `${percent(used)} of its time used`]

@@ -1,5 +1,5 @@
 // Events as they come. A lost connection is taken up again after the last event seen, so nothing is missed.
-import { url } from "./api.js";
+import { get, url } from "./api.js";
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
@@ -51,6 +51,8 @@ export class LiveEvents {
   again() {
     this.source = null;
     if (this.closed) return;
+    // Where the session is over, asking anything says so and the page asks for a key.
+    get("/v1/whoami").catch(() => {});
     this.timer = setTimeout(() => this.open(), this.wait);
     this.wait = Math.min(this.wait * 2, LONGEST_WAIT_MS);
   }
