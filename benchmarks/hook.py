@@ -134,7 +134,7 @@ async def measure(state: str) -> dict[str, float]:
         async with bus.embedded_server(Path(folder)) as server:
             async with bus.bus_client(server):
                 pass  # it makes the streams
-            address = server.node_address
+            address = await bus.launch_address(server, "bench", "hook")
             process = await asyncio.create_subprocess_exec(
                 *TRAINER,
                 "hook",

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Final, Self
 
 import msgspec
-import structlog
 from nats.aio.client import Client
 
 from elasticgrid.bus import api
@@ -17,8 +16,6 @@ from elasticgrid.bus.authority import Authority
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
 from elasticgrid.bus.credentials import write_credentials
 from elasticgrid.core.errors import BusError, BusUnavailable
-
-_log = structlog.get_logger("elasticgrid.bus")
 
 SYSTEM_FILE: Final = "system.json"
 _UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
@@ -67,7 +64,7 @@ class AccountKeeper:
         if client is not None:
             await disconnect(client)
 
-    async def keep(self, tenant: str, revoked: Mapping[str, int]) -> None:
+    async def keep(self, tenant: str, revoked: Mapping[str, int]) -> bool:
         """See to it that the server knows the tenant's account with exactly this revoked.
 
         Whoever is connected with something that is revoked is cut off before this returns. Nothing is sent when the
@@ -86,7 +83,7 @@ class AccountKeeper:
             self._known.clear()  # it may be another server, or one that has lost what it knew
             self._connection = client.stats["reconnects"]
         if self._known.get(tenant) == revoked:
-            return
+            return False
         token = self._authority.tenant_account_token(tenant, int(self._now_s()), revoked)
         reply = await api.request(client, _UPDATE, token.encode(), timeout_s=_TIMEOUT_S)
         answer = msgspec.json.decode(reply.data, type=_Answer)
@@ -98,7 +95,7 @@ class AccountKeeper:
                 hint="is the bus configured from the same secret?",
             )
         self._known[tenant] = dict(revoked)
-        _log.info("the bus knows the tenant", tenant=tenant, revoked=len(revoked))
+        return True
 
     async def _connected(self) -> Client:
         if self._client is not None and self._client.is_closed:

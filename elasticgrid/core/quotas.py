@@ -129,7 +129,7 @@ def evolve_quotas(state: QuotaState, job: JobState | None, recorded: ev.Recorded
     data = event.data
     if isinstance(data, ev.QuotaSet):
         return replace(state, quotas=state.quotas | {data.tenant: data.quota})
-    if job is None or job.spec is None:
+    if job is None or job.spec is None or type(data) not in _CHARGING:
         return state
     match data:
         case ev.JobSubmitted() | ev.OutcomeDecided():
@@ -146,6 +146,19 @@ def evolve_quotas(state: QuotaState, job: JobState | None, recorded: ev.Recorded
     return state if changed is use else replace(state, use=state.use | {job.tenant: changed})
 
 
+#: What most events are not, asked first.
+_CHARGING: Final = frozenset(
+    {
+        ev.JobSubmitted,
+        ev.OutcomeDecided,
+        ev.LaunchStarted,
+        ev.LaunchFailed,
+        ev.LaunchStopped,
+        ev.NodeJoined,
+        ev.NodeLeft,
+        ev.NodeLost,
+    }
+)
 _NOTHING: Final = Hour()
 _NO_USE: Final = TenantUse()
 _NEW_JOB: Final = JobUse()

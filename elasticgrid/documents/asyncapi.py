@@ -79,7 +79,8 @@ def document() -> dict[str, Any]:
             "version": "1",
             "description": (
                 "Every subject of the grid's bus. An operation's name begins with who may write: the subject says so,"
-                " and the server refuses what its writer may not publish. Services may read everything, a tenant what is its own."
+                " and the server refuses what its writer may not publish. Services may read everything, a tenant"
+                " what is its own."
             ),
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },

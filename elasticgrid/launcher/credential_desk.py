@@ -154,7 +154,8 @@ class CredentialDesk:
                 user = self._authority.launch_user(LaunchKey(tenant, end.job, end.launch))
                 # No credential is issued to it any more, so what was issued until any later time is refused, too.
                 revoked[user] = end.ended_ms // 1000 + self._config.credential_life_s
-            await self._keeper.keep(tenant, revoked)
+            if await self._keeper.keep(tenant, revoked):
+                _log.info("the bus knows the tenant", tenant=tenant, revoked=len(revoked))
 
     async def _renew(self, message: Msg) -> None:
         parts = message.subject.removeprefix(f"{RENEWALS_ROOT}.").split(".")
