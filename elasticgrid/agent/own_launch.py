@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
 import nats.errors
 import structlog
 
 from elasticgrid.agent.config import AgentConfig
+from elasticgrid.agent.log_following import AGAIN_S, follow_on
 from elasticgrid.agent.reporter import LogSource
 from elasticgrid.clock import Clock
 from elasticgrid.core.agent_launch import OwnLaunch, saw
@@ -17,8 +17,6 @@ from elasticgrid.core.events import Event, Recorded
 from elasticgrid.log.port import Scope
 
 _log = structlog.get_logger("elasticgrid.agent")
-
-AGAIN_S: Final = 1.0
 
 
 async def unwanted(source: LogSource, config: AgentConfig, clock: Clock) -> str:
@@ -39,18 +37,13 @@ async def unwanted(source: LogSource, config: AgentConfig, clock: Clock) -> str:
 
 async def launch_over(source: LogSource, config: AgentConfig, clock: Clock) -> str:
     """Why nothing of the launch is to run any more, as soon as the log says so."""
-    launch, after = OwnLaunch(attempt=config.attempt), 0
-    while True:
-        log = await source.current()
-        try:
-            async with contextlib.aclosing(log.follow(after=after, scope=_scope(config))) as events:
-                async for recorded in events:
-                    launch, after = _after(launch, recorded), recorded.sequence
-                    if launch.over:
-                        return launch.over
-        except (ElasticGridError, nats.errors.Error, OSError) as error:
-            _log.warning("the launch cannot be followed; trying again", error=str(error))
-        await clock.sleep(AGAIN_S)
+    launch = OwnLaunch(attempt=config.attempt)
+    async with contextlib.aclosing(follow_on(source, _scope(config), clock)) as events:
+        async for recorded in events:
+            launch = _after(launch, recorded)
+            if launch.over:
+                break
+    return launch.over
 
 
 def _scope(config: AgentConfig) -> Scope:

@@ -15,18 +15,20 @@ from functools import singledispatchmethod
 from typing import Any, Final
 
 import msgspec
-import nats.errors
 import structlog
 
 from elasticgrid.agent import inputs
 from elasticgrid.agent.bus_link import BusLink
+from elasticgrid.agent.checkpoint_check import checked
 from elasticgrid.agent.config import AgentConfig, free_port
 from elasticgrid.agent.credential_renewal import keep_renewed
 from elasticgrid.agent.guard import Guard
 from elasticgrid.agent.heartbeat import heartbeat
 from elasticgrid.agent.hook_server import HookMessage, HookServer
+from elasticgrid.agent.log_following import follow_on
 from elasticgrid.agent.notices.notice import Notice
 from elasticgrid.agent.notices.watch import NoticeWatch
+from elasticgrid.agent.own_facts import OwnFacts
 from elasticgrid.agent.own_launch import launch_over, unwanted
 from elasticgrid.agent.reporter import Reporter
 from elasticgrid.agent.running_round import RunningRound, WorkerEnd
@@ -38,29 +40,20 @@ from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.clock import Clock, SystemClock
 from elasticgrid.core import agent_plan
 from elasticgrid.core import agent_state as plan
-from elasticgrid.core.errors import ElasticGridError, InvalidInput
+from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import (
-    CheckpointRef,
     DrainDecided,
     Event,
     NodeJoined,
     OutcomeDecided,
     Recorded,
     WorldDecided,
-    type_of,
 )
-from elasticgrid.core.names import derived_id
 from elasticgrid.log.port import Scope
-from elasticgrid.publish import checkpoint
 
 _log = structlog.get_logger("elasticgrid.agent")
 
 HEARTBEAT_EVERY_S: Final = 2.0
-#: How long an agent that ends because the log says so waits for its last facts to land.
-FLUSH_S: Final = 60.0
-#: The same for one that ends because of a signal or a lost bus.
-HASTY_FLUSH_S: Final = 3.0
-FOLLOW_PAUSE_S: Final = 1.0
 #: How long the bus may refuse the node's credential, while it is being renewed or the bus is set up, to be believed.
 REFUSED_S: Final = 60.0
 #: Of the time until the node is taken away, what ending the workers and saying so may need: at most a quarter.
@@ -121,13 +114,12 @@ class Agent:
             config.bus, name=f"agent {config.job}/{self._node}", on_connect=self._talk.subscribe, clock=self._clock
         )
         self._reporter = Reporter(self._link, self._clock)
+        self._facts = OwnFacts(config, self._reporter, self._clock)
         self._hooks = HookServer(config.socket_path, self._on_hook)
         self._guard: Guard | None = None
         self._round: RunningRound | None = None
         self._watch = NoticeWatch(config.notices.sources(), self._on_notice, self._clock)
         self._to_check: asyncio.Queue[plan.CheckCheckpoint] = asyncio.Queue()
-        self._facts = 0
-        self._last_fact: asyncio.Future[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._patience_s = TERMINATE_PATIENCE_S
         self._exit_code: int | None = None
@@ -173,7 +165,7 @@ class Agent:
             ):
                 self._spawn(work)
             await self._work()
-            await self._flush()
+            await self._facts.flush(self._hasty)
             await self._watch.node_left()
         finally:
             for number in handled:
@@ -197,21 +189,6 @@ class Agent:
             self._state, instructions = agent_plan.evolve(self._state, item)
             for instruction in instructions:
                 self._do(instruction)
-
-    async def _flush(self) -> None:
-        """Wait for the last fact to land; briefly when the end was not decided in the log."""
-        if self._last_fact is None:
-            return
-        hasty = asyncio.create_task(self._hasty.wait())
-        try:
-            ends: set[asyncio.Future[Any]] = {self._last_fact, hasty}
-            await asyncio.wait(ends, timeout=FLUSH_S, return_when=asyncio.FIRST_COMPLETED)
-            if not self._last_fact.done():
-                await asyncio.wait({self._last_fact}, timeout=HASTY_FLUSH_S)
-        finally:
-            hasty.cancel()
-        if not self._last_fact.done():
-            _log.warning("not all facts are in the log", node=self._node)
 
     # ----------------------------------------------------------------------------------------------------------------
     # What the state machine says
@@ -275,7 +252,7 @@ class Agent:
 
     @_do.register
     def _(self, instruction: plan.Record) -> None:
-        self._report(instruction.data, instruction.cause)
+        self._facts.say(instruction.data, instruction.cause)
 
     @_do.register
     def _(self, instruction: plan.Leave) -> None:
@@ -284,23 +261,6 @@ class Agent:
     @_do.register
     def _(self, instruction: plan.Ignored) -> None:
         self._ignore(instruction.what)
-
-    def _report(self, data: plan.NodeFact | NodeJoined, cause: plan.Cause) -> asyncio.Future[int]:
-        now_ms = self._clock.now_ms()
-        self._facts += 1
-        event = Event(
-            id=derived_id(now_ms, self._config.job, self._node, type_of(data), os.getpid(), self._facts),
-            time_ms=now_ms,
-            tenant=self._config.tenant,
-            job=self._config.job,
-            causation_id=cause.event_id,
-            correlation_id=cause.correlation_id,
-            actor=f"agent:{self._node}",
-            data=data,
-        )
-        _log.info("fact", type=type_of(data), node=self._node)
-        self._last_fact = self._reporter.report(event)
-        return self._last_fact
 
     # ----------------------------------------------------------------------------------------------------------------
     # What happens
@@ -356,21 +316,13 @@ class Agent:
             free_port=self._state.free_port,
             pid=os.getpid(),
         )
-        self._put(plan.Joined(sequence=await self._report(joined, plan.Cause())))
+        self._put(plan.Joined(sequence=await self._facts.say(joined, plan.Cause())))
         if self._config.launched:
             self._spawn(self._end_with_launch())
         scope = Scope(tenant=self._config.tenant, job=self._config.job, writer="decision")
-        after = 0
-        while True:
-            log = await self._link.current()
-            try:
-                async with contextlib.aclosing(log.follow(after=after, scope=scope)) as decisions:
-                    async for recorded in decisions:
-                        self._read(recorded)
-                        after = recorded.sequence
-            except (ElasticGridError, nats.errors.Error, OSError) as error:
-                _log.warning("the log cannot be followed; trying again", error=str(error))
-            await self._clock.sleep(FOLLOW_PAUSE_S)
+        async with contextlib.aclosing(follow_on(self._link, scope, self._clock)) as decisions:
+            async for recorded in decisions:
+                self._read(recorded)
 
     async def _end_with_launch(self) -> None:
         reason = await launch_over(self._link, self._config, self._clock)
@@ -402,19 +354,7 @@ class Agent:
     async def _check_checkpoints(self) -> None:
         while True:
             named = await self._to_check.get()
-            found: CheckpointRef | None = None
-            try:
-                info = await asyncio.to_thread(checkpoint.verify, named.uri)
-            except (ElasticGridError, OSError, ValueError) as error:
-                self._ignore("checkpoint that is not complete")
-                _log.warning("a checkpoint is not complete", uri=named.uri, step=named.step, error=str(error))
-            else:
-                if info.step == named.step:
-                    found = CheckpointRef(step=info.step, uri=info.uri, sha256=info.sha256, bytes=info.bytes)
-                else:
-                    self._ignore("checkpoint of another step")
-                    _log.warning("a checkpoint has another step", uri=named.uri, named=named.step, found=info.step)
-            self._put(plan.CheckpointChecked(round=named.round, checkpoint=found))
+            self._put(await checked(named, self._ignore))
 
     async def _beat(self) -> None:
         subject = heartbeat_subject(self._config.tenant, self._config.job, self._node)

@@ -68,7 +68,7 @@ class AccountKeeper:
         """See to it that the server knows the tenant's account with exactly this revoked.
 
         Whoever is connected with something that is revoked is cut off before this returns. Nothing is sent when the
-        server was told so before.
+        server was told so before; returns whether something was.
 
         Args:
             tenant: whose account.

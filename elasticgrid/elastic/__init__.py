@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from elasticgrid.elastic.config import LaunchConfig
     from elasticgrid.elastic.function_worker import record
     from elasticgrid.elastic.launch import elastic_launch
-    from elasticgrid.elastic.run_node import RunResult
+    from elasticgrid.elastic.run_outcome import RunResult
 
 _HOME = {
     "LaunchConfig": "elasticgrid.elastic.config",
-    "RunResult": "elasticgrid.elastic.run_node",
+    "RunResult": "elasticgrid.elastic.run_outcome",
     "elastic_launch": "elasticgrid.elastic.launch",
     "record": "elasticgrid.elastic.function_worker",
 }

@@ -19,7 +19,8 @@ from elasticgrid.core.errors import InvalidInput, RunInterrupted
 from elasticgrid.elastic import metrics
 from elasticgrid.elastic.config import LaunchConfig, checked
 from elasticgrid.elastic.functions import FunctionWorkers
-from elasticgrid.elastic.run_node import RunNode, RunResult
+from elasticgrid.elastic.run_node import RunNode
+from elasticgrid.elastic.run_outcome import RunResult
 from elasticgrid.logs import configure_logging
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from elasticgrid.agent.config import default_host
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.bus.credentials import Credentials, read_credentials
 from elasticgrid.bus.embedded import EmbeddedServer
@@ -23,7 +24,9 @@ from elasticgrid.core.errors import InvalidInput, RendezvousConnectionFailed, Se
 from elasticgrid.elastic.config import LaunchConfig
 
 #: Every address of a machine.
-ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - told apart here, bound only where it was asked for
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - told apart here, bound only where it was asked for
+#: A documentation address that leaves by the default route; asking for the way to it sends nothing.
+_ELSEWHERE: Final = "nats://203.0.113.1:9"
 _log = structlog.get_logger("elasticgrid.elastic")
 
 
@@ -89,6 +92,16 @@ def host_and_port(url: str) -> tuple[str, int]:
     if not host or not port:
         raise InvalidInput(f"{url!r} is not a place to serve a bus at", where="bus_url", hint="nats://HOST:PORT")
     return host, port
+
+
+def own_address(bus: RunBus) -> str:
+    """What the other nodes reach this one by: the address that traffic to the bus leaves by.
+
+    Where the bus is served on every address of this machine, that of the default route.
+    """
+    if bus.served and host_and_port(bus.reached_by)[0] in _ANY_ADDRESS:
+        return default_host(_ELSEWHERE)
+    return default_host(bus.reached_by or bus.address.url)
 
 
 def _shared_server(config: LaunchConfig, folder: Path) -> EmbeddedServer:

@@ -51,9 +51,9 @@ async def download_artifact(
 
 
 def _folder(gateway: GatewayService, tenant: str, job: str) -> CheckpointFolder:
-    state = gateway.job_state(tenant, job)
+    state = gateway.jobs.state(tenant, job)
     where = {launch.provider for launch in state.launches.values()}
-    providers = [view.spec for view in gateway.providers() if view.spec.name in where]
+    providers = [view.spec for view in gateway.providers.views() if view.spec.name in where]
     return checkpoint_folder(state, providers, gateway.data_dir / SHARED)
 
 

@@ -26,7 +26,7 @@ async def list_providers(gateway: Gateway, caller: Caller) -> Response[ProviderL
     For a tenant's key these are the tenant's own nodes, and nothing is said of what others made of a provider.
     """
     headers = etag(await gateway.caught_up(FLEET_SCOPE))
-    return Response(ProviderList(items=gateway.providers(caller.tenant)), headers=headers)
+    return Response(ProviderList(items=gateway.providers.views(caller.tenant)), headers=headers)
 
 
 @post(
@@ -42,7 +42,7 @@ async def cordon_provider(
     """What runs there stays."""
     asked = decode_body(await request.body(), ReasonRequest)
     wanted = wanted_sequence(if_match)
-    return await gateway.cordon(provider, reason=asked.reason, actor=caller.actor, if_match=wanted)
+    return await gateway.providers.cordon(provider, reason=asked.reason, actor=caller.actor, if_match=wanted)
 
 
 @post(
@@ -55,7 +55,7 @@ async def uncordon_provider(
     provider: FromPath[str], gateway: Gateway, caller: Caller, if_match: IfMatch = None
 ) -> ProviderView:
     """The opposite of cordon."""
-    return await gateway.uncordon(provider, actor=caller.actor, if_match=wanted_sequence(if_match))
+    return await gateway.providers.uncordon(provider, actor=caller.actor, if_match=wanted_sequence(if_match))
 
 
 @post(
@@ -74,7 +74,7 @@ async def interrupt_provider(
     they must not.
     """
     asked = decode_body(await request.body(), InterruptRequest)
-    return await gateway.interrupt(provider, asked, actor=caller.actor)
+    return await gateway.providers.interrupt(provider, asked, actor=caller.actor)
 
 
 @get("/cost", summary="What nodes cost")

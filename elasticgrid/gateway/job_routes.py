@@ -64,15 +64,15 @@ async def submit_job(
         spec = decode_body(body, JobSpec, error=InvalidJob)
     if dry_run:
         require_tenant(tenant)
-        gateway.check(spec)
+        gateway.jobs.check(spec)
         gateway.tenants.require_room(tenant, spec)
         return Response(JobSubmission(accepted=True, dry_run=True), status_code=_OK)
-    submitted = await gateway.submit(
+    submitted = await gateway.jobs.submit(
         spec, tenant=tenant, idempotency_key=idempotency_key, metadata=metadata, actor=caller.actor
     )
     job = submitted.job
     return Response(
-        submission(job, gateway.job_state(job.tenant, job.id)),
+        submission(job, gateway.jobs.state(job.tenant, job.id)),
         status_code=_CREATED if submitted.created or first else _OK,
         headers={"Location": f"/v1/jobs/{job.id}?tenant={job.tenant}", **etag(job.sequence)},
     )
@@ -110,7 +110,7 @@ async def _first_list(gateway: GatewayService, tenant: str, state: str | None) -
         page = await gateway.views.jobs(as_of_ms=gateway.now_ms(), tenant=tenant, phase=phase, limit=MAX_PAGE)
         jobs.extend(page.items)
     jobs.sort(key=lambda job: (-job.submitted_ms, job.tenant, job.id))
-    answers = [job_answer(job, gateway.job_state(job.tenant, job.id)) for job in jobs[:MAX_PAGE]]
+    answers = [job_answer(job, gateway.jobs.state(job.tenant, job.id)) for job in jobs[:MAX_PAGE]]
     return [each for each in answers if state in (None, "", each.state)]
 
 
@@ -130,7 +130,7 @@ async def show_job(
     as `nodes`, and the nodes themselves as `node_views`.
     """
     detail = await gateway.views.job(tenant, job, as_of_ms=gateway.now_ms())
-    state = gateway.job_state(tenant, job)
+    state = gateway.jobs.state(tenant, job)
     shown = shown_job(detail, state, counts_nodes=not view and is_plain(request) and is_of_first(state))
     return Response(shown, headers=etag(detail.job.sequence))
 
@@ -161,8 +161,10 @@ async def cancel_job(
     if_match: IfMatch = None,
 ) -> Response[JobAnswer]:
     """It checkpoints, ends and gives its nodes back. Asking again changes nothing."""
-    summary = await gateway.cancel(tenant, job, reason=reason, actor=caller.actor, if_match=wanted_sequence(if_match))
-    first = is_of_first(gateway.job_state(tenant, job))
+    summary = await gateway.jobs.cancel(
+        tenant, job, reason=reason, actor=caller.actor, if_match=wanted_sequence(if_match)
+    )
+    first = is_of_first(gateway.jobs.state(tenant, job))
     return _answer(gateway, summary, status_code=_OK if first else _ACCEPTED)
 
 
@@ -184,7 +186,9 @@ async def pause_job(
     """It goes on at the size it has."""
     asked = decode_body(await request.body(), ReasonRequest)
     wanted = wanted_sequence(if_match)
-    return _answer(gateway, await gateway.pause(tenant, job, reason=asked.reason, actor=caller.actor, if_match=wanted))
+    return _answer(
+        gateway, await gateway.jobs.pause(tenant, job, reason=asked.reason, actor=caller.actor, if_match=wanted)
+    )
 
 
 @post(
@@ -205,7 +209,9 @@ async def resume_job(
     """The opposite of pause."""
     asked = decode_body(await request.body(), ReasonRequest)
     wanted = wanted_sequence(if_match)
-    return _answer(gateway, await gateway.resume(tenant, job, reason=asked.reason, actor=caller.actor, if_match=wanted))
+    return _answer(
+        gateway, await gateway.jobs.resume(tenant, job, reason=asked.reason, actor=caller.actor, if_match=wanted)
+    )
 
 
 @post(
@@ -226,7 +232,8 @@ async def resize_job(
     """A bound that is absent stays."""
     asked = decode_body(await request.body(), ResizeRequest)
     wanted = wanted_sequence(if_match)
-    return _answer(gateway, await gateway.resize(tenant, job, asked, actor=caller.actor, if_match=wanted))
+    summary = await gateway.jobs.resize(tenant, job, asked, actor=caller.actor, if_match=wanted)
+    return _answer(gateway, summary)
 
 
 @post(
@@ -247,11 +254,12 @@ async def set_priority(
     """Of the jobs that wait for nodes, those of the higher band are placed first. It takes no nodes from any."""
     asked = decode_body(await request.body(), PriorityRequest)
     wanted = wanted_sequence(if_match)
-    return _answer(gateway, await gateway.set_priority(tenant, job, asked, actor=caller.actor, if_match=wanted))
+    summary = await gateway.jobs.set_priority(tenant, job, asked, actor=caller.actor, if_match=wanted)
+    return _answer(gateway, summary)
 
 
 def _answer(gateway: GatewayService, job: JobSummary, *, status_code: int = _OK) -> Response[JobAnswer]:
-    answer = job_answer(job, gateway.job_state(job.tenant, job.id))
+    answer = job_answer(job, gateway.jobs.state(job.tenant, job.id))
     return Response(answer, status_code=status_code, headers=etag(job.sequence))
 
 

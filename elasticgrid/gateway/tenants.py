@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-import structlog
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from elasticgrid.core.fleet_state import FleetState
 from elasticgrid.core.grid import GridFold
 from elasticgrid.core.job_quota import amount, standings, submit_refusal, tenant_nodes
-from elasticgrid.core.names import ACCESS, GRID_TENANT, content_digest, derived_id, is_record
+from elasticgrid.core.names import ACCESS, GRID_TENANT, is_record
 from elasticgrid.core.quotas import jobs_of, period_at, used_since
 from elasticgrid.core.spec import JobSpec
-from elasticgrid.core.tenancy import AccessState, KeyState, is_open
+from elasticgrid.core.tenancy import KeyState, is_open
 from elasticgrid.gateway.access import DEFAULT_TENANT, Access, require_tenant_name
 from elasticgrid.gateway.bodies import check_reason
-from elasticgrid.gateway.conditions import require_unchanged
+from elasticgrid.gateway.fact_writer import FactWriter
 from elasticgrid.gateway.job_names import require_tenant
 from elasticgrid.gateway.keys import Keyring
-from elasticgrid.log.port import Expectation, Scope
-
-if TYPE_CHECKING:
-    from elasticgrid.gateway.service import GatewayService
-
-log = structlog.get_logger("gateway")
+from elasticgrid.log.port import Scope
 
 #: The facts about who may do what: what an append of one of them expects to be the last.
 ACCESS_SCOPE: Final = Scope(GRID_TENANT, ACCESS, "job")
 MAX_TTL_S: Final = 10 * 366 * 86_400
 MAX_TEXT: Final = 200
-_TRIES: Final = 8
-
-MakeFact = Callable[[AccessState], ev.EventData | None]
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,15 +106,14 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True):
 class TenantDesk:
     """Tenants, keys and quotas of one gateway."""
 
-    def __init__(self, gateway: GatewayService, grid: Callable[[], GridFold], keyring: Keyring) -> None:
-        self._gateway = gateway
-        self._grid = grid
+    def __init__(self, facts: FactWriter, keyring: Keyring) -> None:
+        self._facts = facts
         self._keyring = keyring
 
     @property
     def sequence(self) -> int:
         """Where in the log the facts about the whole grid stand that answers contain."""
-        return self._grid().sequence
+        return self._facts.grid.sequence
 
     # ----------------------------------------------------------------------------------------------------------------
     # Tenants
@@ -141,17 +130,17 @@ class TenantDesk:
         require_tenant(name)
         _require_text(note, "note")
 
-        def make(state: AccessState) -> ev.EventData:
-            if name in state.tenants:
+        def make(grid: GridFold) -> ev.EventData:
+            if name in grid.access.tenants:
                 raise Conflict(f"there is a tenant {name} already", where="name")
             return ev.TenantCreated(name=name, note=note)
 
-        await self._record(make, actor, if_match)
+        await self._facts.write_for_grid(ACCESS_SCOPE, make, actor, if_match)
         return self.tenant(name)
 
     def tenants(self, caller: Access) -> tuple[TenantView, ...]:
         """All that the caller may know of, by name; those that only have jobs, too."""
-        grid = self._grid()
+        grid = self._facts.grid
         names = {DEFAULT_TENANT, *grid.access.tenants, *grid.fleet.quotas.use, *grid.fleet.quotas.quotas}
         return tuple(self.tenant(name) for name in sorted(names) if caller.sees(name) and not is_record(name))
 
@@ -161,7 +150,7 @@ class TenantDesk:
         Raises:
             NotFound: there is none of this name.
         """
-        grid = self._grid()
+        grid = self._facts.grid
         self._require_known(name)
         known = grid.access.tenants.get(name)
         return TenantView(
@@ -173,7 +162,7 @@ class TenantDesk:
         )
 
     def _require_known(self, name: str) -> None:
-        grid = self._grid()
+        grid = self._facts.grid
         quotas = grid.fleet.quotas
         if name != DEFAULT_TENANT and not any(
             name in names for names in (grid.access.tenants, quotas.use, quotas.quotas)
@@ -206,7 +195,7 @@ class TenantDesk:
         _require_text(label, "label")
         if tenant:
             self._require_known(require_tenant_name(tenant))
-        if expires_ms is not None and not 0 < expires_ms - self._gateway.now_ms() <= MAX_TTL_S * 1_000:
+        if expires_ms is not None and not 0 < expires_ms - self._facts.now_ms() <= MAX_TTL_S * 1_000:
             raise InvalidInput("the key would expire before it was used", where="expires_ms", hint="at most ten years")
         new = self._keyring.new_key()
         data = ev.KeyCreated(
@@ -219,12 +208,12 @@ class TenantDesk:
             rate_per_s=rate_per_s,
             burst=burst,
         )
-        await self._record(lambda _: data, actor, if_match)
-        return CreatedKey(key=self._key_view(self._grid().access.keys[new.prefix]), secret=new.text)
+        await self._facts.write_for_grid(ACCESS_SCOPE, lambda _: data, actor, if_match)
+        return CreatedKey(key=self._key_view(self._facts.grid.access.keys[new.prefix]), secret=new.text)
 
     def keys(self, tenant: str, caller: Access) -> tuple[KeyView, ...]:
         """The keys of a tenant, or all that the caller may know of; the newest first."""
-        found = [key for key in self._grid().access.keys.values() if tenant in ("", key.tenant)]
+        found = [key for key in self._facts.grid.access.keys.values() if tenant in ("", key.tenant)]
         found.sort(key=lambda key: (-key.created_ms, key.prefix))
         return tuple(self._key_view(key) for key in found if caller.sees(key.tenant))
 
@@ -234,7 +223,7 @@ class TenantDesk:
         Raises:
             NotFound: there is none with this prefix that the caller may know of.
         """
-        found = self._grid().access.keys.get(prefix)
+        found = self._facts.grid.access.keys.get(prefix)
         if found is None or not caller.sees(found.tenant):
             raise NotFound("there is no such key", where="prefix", hint="list keys for their prefixes")
         return self._key_view(found)
@@ -244,14 +233,14 @@ class TenantDesk:
         check_reason(reason)
         self.key(prefix, caller)
 
-        def make(state: AccessState) -> ev.EventData | None:
-            return None if state.keys[prefix].revoked_ms else ev.KeyRevoked(prefix=prefix, reason=reason)
+        def make(grid: GridFold) -> ev.EventData | None:
+            return None if grid.access.keys[prefix].revoked_ms else ev.KeyRevoked(prefix=prefix, reason=reason)
 
-        await self._record(make, caller.actor, if_match)
+        await self._facts.write_for_grid(ACCESS_SCOPE, make, caller.actor, if_match)
         return self.key(prefix, caller)
 
     def _key_view(self, key: KeyState) -> KeyView:
-        opens = is_open(key, self._gateway.now_ms())
+        opens = is_open(key, self._facts.now_ms())
         return KeyView(
             prefix=key.prefix,
             tenant=key.tenant,
@@ -282,11 +271,11 @@ class TenantDesk:
         check_reason(reason)
         self._require_known(require_tenant_name(tenant))
 
-        def make(_: AccessState) -> ev.EventData | None:
-            same = self._grid().fleet.quotas.quotas.get(tenant) == quota
+        def make(grid: GridFold) -> ev.EventData | None:
+            same = grid.fleet.quotas.quotas.get(tenant) == quota
             return None if same else ev.QuotaSet(tenant=tenant, quota=quota, reason=reason)
 
-        await self._record(make, actor, if_match)
+        await self._facts.write_for_grid(ACCESS_SCOPE, make, actor, if_match)
         return self.quota(tenant)
 
     def quotas(self, caller: Access) -> tuple[QuotaView, ...]:
@@ -300,7 +289,7 @@ class TenantDesk:
             NotFound: there is no such tenant.
         """
         self._require_known(require_tenant_name(tenant))
-        return quota_view(self._grid().fleet, tenant, self._gateway.now_ms())
+        return quota_view(self._facts.grid.fleet, tenant, self._facts.now_ms())
 
     def require_room(self, tenant: str, spec: JobSpec) -> None:
         """Refuse one more job of a tenant that has or used all that it may.
@@ -308,8 +297,8 @@ class TenantDesk:
         Raises:
             QuotaExceeded: it does.
         """
-        now_ms = self._gateway.now_ms()
-        refused = submit_refusal(self._grid().fleet, tenant, spec, now_ms)
+        now_ms = self._facts.now_ms()
+        refused = submit_refusal(self._facts.grid.fleet, tenant, spec, now_ms)
         if refused is None:
             return
         standing, asked = refused
@@ -332,35 +321,7 @@ class TenantDesk:
 
     def is_limited(self, tenant: str) -> bool:
         """Whether there is anything that the tenant could go over."""
-        return tenant in self._grid().fleet.quotas.quotas
-
-    # ----------------------------------------------------------------------------------------------------------------
-    # How requests become facts
-    # ----------------------------------------------------------------------------------------------------------------
-
-    async def _record(self, make: MakeFact, actor: str, if_match: int | None) -> None:
-        for _ in range(_TRIES):
-            sequence = await self._gateway.caught_up(ACCESS_SCOPE)
-            require_unchanged(if_match, sequence, "If-Match")
-            data = make(self._grid().access)
-            if data is None:
-                return
-            now_ms = self._gateway.now_ms()
-            event = ev.Event(
-                id=derived_id(now_ms, GRID_TENANT, ACCESS, ev.type_of(data), content_digest(data), actor, sequence),
-                time_ms=now_ms,
-                tenant=GRID_TENANT,
-                job=ACCESS,
-                actor=actor,
-                data=data,
-            )
-            try:
-                await self._gateway.append(event, Expectation(ACCESS_SCOPE, sequence))
-            except Conflict:
-                continue
-            log.info("access_changed", type=ev.type_of(data), actor=actor)
-            return
-        raise Conflict("others change tenants and keys all the time", hint="try again")
+        return tenant in self._facts.grid.fleet.quotas.quotas
 
 
 def quota_view(fleet: FleetState, tenant: str, as_of_ms: int) -> QuotaView:

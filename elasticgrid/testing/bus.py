@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from elasticgrid.bus.credentials import write_credentials
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.server_config import ClusterMember
 from elasticgrid.bus.streams import ensure_streams
+from elasticgrid.testing.processes import until as until
 
 
 @contextlib.asynccontextmanager
@@ -59,17 +60,6 @@ async def launch_address(
     path = server.folder / f"launch-{tenant}-{job}-{launch}.json"
     write_credentials(path, credentials)
     return BusAddress(server.url, str(path), server.ca)
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for what only shows itself when looked at, such as a process that is gone.
-
-    Raises:
-        TimeoutError: it did not come true in time.
-    """
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 # nothing tells of it
-            await asyncio.sleep(0.01)
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 from nats.aio.client import Client
@@ -32,6 +32,7 @@ from elasticgrid.core.events import (
 from elasticgrid.core.names import derived_id
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.port import Scope
+from elasticgrid.testing.processes import until
 
 TENANT, JOB = "team", "job"
 RUN_AGENT = """
@@ -85,22 +86,6 @@ time.sleep(600)
 #: The command of a trainer that takes so many steps of so many seconds.
 Trainer = Callable[[int, float], list[str]]
 T = TypeVar("T")
-
-
-def running(pid: int) -> bool:
-    """Whether the process is there and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 20.0) -> None:
-    """Wait for what another process does to files or processes."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - another process raises no event here
-            await asyncio.sleep(0.02)
 
 
 class Grid:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from agent_grid import TRAINER, Grid, running, until
+from agent_grid import TRAINER, Grid
 
 from elasticgrid.core.events import NodeDrained, NodeStarted
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

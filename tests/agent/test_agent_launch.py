@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from agent_grid import JOB, TENANT, Grid, Trainer, running, until
+from agent_grid import JOB, TENANT, Grid, Trainer
 
 from elasticgrid import environment
 from elasticgrid.core import events as ev
 from elasticgrid.core.names import derived_id
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agent_grid import Grid, Trainer, running, until
+from agent_grid import Grid, Trainer
 from metadata_server import Aws, MetadataServer
 from nats.aio.client import Client
 
@@ -28,6 +28,7 @@ from elasticgrid.core.events import (
     NodeStarted,
     NodeStuck,
 )
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

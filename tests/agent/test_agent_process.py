@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from agent_grid import Grid, Trainer, running, until
+from agent_grid import Grid, Trainer
 from nats.aio.client import Client
 
 from elasticgrid import environment
@@ -23,6 +23,7 @@ from elasticgrid.core.events import (
     NodeStarted,
     OutcomeDecided,
 )
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_grid import until
 
 from elasticgrid import environment
 from elasticgrid.agent.guard import Guard
@@ -27,6 +26,7 @@ from elasticgrid.agent.worker_output import OutputSettings, WorkerOutput
 from elasticgrid.agent.workers import ExitedWorker, WorkerGroup
 from elasticgrid.publish.channel import Ended, Expires
 from elasticgrid.publish.publisher import publisher
+from elasticgrid.testing.processes import until
 
 # Error files --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agent_grid import until
 from metadata_server import Aws, Azure, Gcp, MetadataServer, Rude
 
 from elasticgrid import environment
@@ -24,6 +23,7 @@ from elasticgrid.agent.notices.notice import Notice, SourceTrouble
 from elasticgrid.agent.notices.watch import NoticeSettings, NoticeWatch
 from elasticgrid.clock import SystemClock
 from elasticgrid.core.errors import InvalidInput
+from elasticgrid.testing.processes import until
 
 ACTION = json.dumps({"action": "terminate", "time": "2025-10-09T08:55:48Z"})
 ACTION_MS = round(datetime(2025, 10, 9, 8, 55, 48, tzinfo=UTC).timestamp() * 1000)

@@ -149,7 +149,7 @@ def test_nobody_decides_about_what_was_imported(
         writer.add_event(begun[0])
     assert run("events", "import", path, "--tenant", "x").code == 0
     real = JobSpec(name="real", command=("true",), workdir="/")
-    study.call(study.service.submit(real, actor="key:test"))
+    study.call(study.service.jobs.submit(real, actor="key:test"))
 
     async def decisions() -> set[str]:
         """The tenants of whom something was decided, once the job that is real was decided about."""

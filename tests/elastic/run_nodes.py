@@ -7,11 +7,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import msgspec
+
+from elasticgrid.testing.processes import until
 
 #: Trains in step with the other ranks until `finish` is there; says for every round and rank how it began.
 TRAINER = """
@@ -61,22 +62,6 @@ class Began(msgspec.Struct, frozen=True):
     step: int
     node: str
     pid: int
-
-
-def running(pid: int) -> bool:
-    """Whether the process is there and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] != "Z"
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 180.0) -> None:
-    """Wait for what other processes do."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - another process raises no event here
-            await asyncio.sleep(0.02)
 
 
 class Node:

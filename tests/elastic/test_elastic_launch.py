@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from run_nodes import running, until
 
 from elasticgrid.core.errors import InvalidInput, WorkersFailed
 from elasticgrid.elastic import LaunchConfig, elastic_launch
 from elasticgrid.elastic.config import START_METHODS, StartMethod
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from nats.aio.client import Client
-from run_nodes import Nodes, until
+from run_nodes import Nodes
 
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.core import errors
@@ -19,10 +19,12 @@ from elasticgrid.core.events import Basis, Event, NodeLost, OutcomeDecided
 from elasticgrid.core.run_state import RUN_TENANT
 from elasticgrid.elastic import events
 from elasticgrid.elastic.config import LaunchConfig, checked
-from elasticgrid.elastic.run_node import RunNode, RunResult
+from elasticgrid.elastic.run_node import RunNode
+from elasticgrid.elastic.run_outcome import RunResult
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.port import Scope
 from elasticgrid.testing.bus import free_ports
+from elasticgrid.testing.processes import until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from run_nodes import Nodes, running, until
+from run_nodes import Nodes
+
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from nats.aio.client import Client
-from run_nodes import Nodes, running, until
+from run_nodes import Nodes
 
 from elasticgrid.bus.embedded import find_nats_server
 from elasticgrid.core.events import Event, NodeFailed, NodeJoined, NodeLeft, NodeLost, WorldDecided
@@ -17,6 +17,7 @@ from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.port import Scope
 from elasticgrid.review.verify import verify
 from elasticgrid.testing.bus import free_ports
+from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
 

@@ -21,7 +21,7 @@ async def job_with_files(
     """A job and the folder that its workers write checkpoints to."""
     body = JOB if base is None else JOB | {"checkpoint_dir": str(base)}
     job = (await client.post("/jobs", json=body)).json()["job"]["id"]
-    submitted_id = gateway.job_state("default", job).submitted_id
+    submitted_id = gateway.jobs.state("default", job).submitted_id
     root = base if base is not None else gateway.data_dir / "shared"
     folder = root / submission_folder("default", job, submitted_id) / "checkpoints"
     (folder / "step-10").mkdir(parents=True)

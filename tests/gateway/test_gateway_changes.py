@@ -109,7 +109,7 @@ async def test_a_notice_for_a_provider_reaches_every_job_that_has_nodes_there(
         f"key:{gateway.key.prefix}",
         ev.JobInterruptRequested(provider="small", nodes=("a1-0", "a1-1"), deadline_ms=deadline_ms, reason="a drill"),
     )
-    state = gateway.job_state("default", there)
+    state = gateway.jobs.state("default", there)
     assert all(node.notice_deadline_ms == deadline_ms for node in state.nodes.values())
     assert (await client.post("/providers/small/interrupt")).json()["jobs"] == []
     assert (await client.post("/providers/large/interrupt", json={"notice_s": 0})).json()["deadline_ms"] == 0

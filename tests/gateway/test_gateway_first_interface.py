@@ -82,7 +82,7 @@ async def test_what_such_a_client_submits_is_run_by_the_shell_with_that_many_nod
     client: httpx.AsyncClient, gateway: GatewayService
 ) -> None:
     made = (await client.post("/jobs", json=SUBMIT | {"workdir": "work", "checkpoint_dir": "/srv/ckpt"})).json()
-    spec = gateway.job_state("default", made["job_id"]).spec
+    spec = gateway.jobs.state("default", made["job_id"]).spec
     assert spec is not None
     assert spec.command == ("sh", "-c", "python train.py --epochs 3")
     assert (spec.name, spec.min_nodes, spec.max_nodes) == ("my-job", 2, 2)

@@ -72,7 +72,7 @@ async def test_a_gateway_without_a_configuration_leaves_the_fleet_alone(
 ) -> None:
     await declare_providers(log, GridFold(), (SMALL,), now_ms=clock.now_ms())
     async with open_gateway(log, data_dir, clock=clock) as gateway:
-        assert [each.spec for each in gateway.providers()] == [SMALL]
+        assert [each.spec for each in gateway.providers.views()] == [SMALL]
     assert await log.last_sequence() == 1
 
 

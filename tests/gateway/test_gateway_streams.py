@@ -238,11 +238,11 @@ async def test_two_gateways_on_one_log_accept_a_key_once(bus_client: Client, tmp
         open_gateway(log, tmp_path / "two", providers=providers) as two,
     ):
         submitted = await asyncio.gather(
-            *(each.submit(spec, actor="key:x", idempotency_key="same") for each in (one, two, one, two))
+            *(each.jobs.submit(spec, actor="key:x", idempotency_key="same") for each in (one, two, one, two))
         )
         assert len({each.job.id for each in submitted}) == 1
         job = submitted[0].job.id
-        await asyncio.gather(*(each.cancel("default", job, actor="key:x") for each in (one, two)))
+        await asyncio.gather(*(each.jobs.cancel("default", job, actor="key:x") for each in (one, two)))
         assert (await two.views.job("default", job, as_of_ms=0)).job.cancel_requested
         assert await one.require_ready() == await two.require_ready() == await log.last_sequence()
         events = (await one.views.events()).items
