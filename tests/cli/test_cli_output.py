@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from elasticgrid.cli.output import Format, print_data, print_table, shortened
 from elasticgrid.core import events as ev
 
 
-def on_terminal(*arguments: str, code: int = 0, **environ: str) -> list[str]:
+def on_terminal(*arguments: str, code: int = 0, environ: Mapping[str, str] | None = None) -> list[str]:
     """What a command that ends with `code` prints on a terminal of 80 columns."""
     master, slave = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **environ}
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **(environ or {})}
     with subprocess.Popen(
         [sys.executable, "-m", "elasticgrid.cli.main", *arguments], stdout=slave, stderr=slave, env=environment
     ) as process:
@@ -54,12 +55,12 @@ def test_cells_are_text_and_never_markup(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.process
 def test_on_a_terminal_tables_fit_and_what_is_copied_is_whole(past: GridThread) -> None:
-    lines = on_terminal("decisions", "list", "train", NO_COLOR="1")
+    lines = on_terminal("decisions", "list", "train", environ={"NO_COLOR": "1"})
     assert max(map(len, lines)) <= 80
-    lines = on_terminal("jobs", "list", NO_COLOR="1")
+    lines = on_terminal("jobs", "list", environ={"NO_COLOR": "1"})
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("train ")
-    lines = on_terminal("events", "list", "--limit", "30", NO_COLOR="1")
+    lines = on_terminal("events", "list", "--limit", "30", environ={"NO_COLOR": "1"})
     assert max(map(len, lines)) <= 80
     assert any("decision.placement" in line for line in lines)
 
@@ -67,8 +68,8 @@ def test_on_a_terminal_tables_fit_and_what_is_copied_is_whole(past: GridThread) 
 @pytest.mark.process
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_no_colour_where_none_is_wanted(environ: dict[str, str], past: GridThread) -> None:
-    assert not any("\x1b[" in line for line in on_terminal("jobs", "list", **environ))
-    assert not any("\x1b[" in line for line in on_terminal("jobs", "watch", "train", **environ))
+    assert not any("\x1b[" in line for line in on_terminal("jobs", "list", environ=environ))
+    assert not any("\x1b[" in line for line in on_terminal("jobs", "watch", "train", environ=environ))
 
 
 @pytest.mark.process
@@ -133,7 +134,7 @@ def test_names_lose_their_middle_and_sentences_nothing(text: str, width: int, sh
 @pytest.mark.process
 @pytest.mark.parametrize("columns", ["80", "200"])
 def test_watching_shows_size_nodes_steps_cost_and_the_last_decision(past: GridThread, columns: str) -> None:
-    lines = on_terminal("jobs", "watch", "train", NO_COLOR="", COLUMNS=columns)
+    lines = on_terminal("jobs", "watch", "train", environ={"NO_COLOR": "", "COLUMNS": columns})
     rows = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).strip() for line in lines[-40:]]
     for row in ("size", "progress", "steps", "decision", "cost"):
         assert any(each.startswith(f"{row} ") for each in rows)
