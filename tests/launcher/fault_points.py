@@ -11,6 +11,7 @@ from iroh_tinker.cloud.job import JobManager
 from elasticgrid.core import events as ev
 from elasticgrid.core.events.envelope import EVENT_TYPES
 from elasticgrid.launcher.bundle_store import BundleStore
+from elasticgrid.launcher.credential_desk import CredentialDesk
 from elasticgrid.launcher.engines.local import LocalProcesses
 from elasticgrid.launcher.provider_job import ProviderJob
 
@@ -28,10 +29,22 @@ STEPS: Final[dict[str, tuple[type[Any], str]]] = {
     **{f"job.{name}": (ProviderJob, name) for name in _public(ProviderJob)},
     **{f"engine.{name}": (LocalProcesses, name) for name in _public(Engine)},
     "store.bundle": (BundleStore, "bundle"),
+    "credentials.issue": (CredentialDesk, "issue"),
+    "credentials.ended": (CredentialDesk, "ended"),
     "manager.save": (JobManager, "save"),
 }
 #: Those that leave everything as it was: before and after are the same.
-READS: Final = frozenset(("job.request_id", "job.failure", "job.statuses", "job.tail", "engine.status", "engine.logs"))
+READS: Final = frozenset(
+    (
+        "job.bundle_sha256",
+        "job.failure",
+        "job.request_id",
+        "job.statuses",
+        "job.tail",
+        "engine.logs",
+        "engine.status",
+    )
+)
 #: Facts that a launcher records.
 FACTS: Final = tuple(name for name in EVENT_TYPES if ev.writer_of(name) == "launch")
 #: Steps that can be half done.

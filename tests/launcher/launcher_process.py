@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import signal
 import sys
@@ -77,6 +78,18 @@ def doom(moment: str) -> None:
 
 
 def _deadly(step: Callable[..., Any], when: str) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(step):
+
+        @functools.wraps(step)
+        async def deadly_soon(*args: Any, **kwargs: Any) -> Any:
+            if when == "before":
+                die()
+            answer = await step(*args, **kwargs)
+            die()
+            return answer
+
+        return deadly_soon
+
     @functools.wraps(step)
     def deadly(*args: Any, **kwargs: Any) -> Any:
         if when == "before":

@@ -104,7 +104,8 @@ def around(scenario: Scenario, *steps: str) -> dict[str, Scenario]:
 POINTS: Final[dict[str, Scenario]] = {
     **around(launching, "job.prepare", "job.discard", "launch.requested", "job.start", "store.bundle"),
     **around(launching, "engine.provision", "engine.sync", "engine.setup", "engine.start", "manager.save"),
-    **around(launching, "launch.started"),
+    **around(launching, "credentials.issue", "launch.started"),
+    "before job.bundle_sha256": launching,
     "during engine.start": launching,
     "during manager.save": launching,
     **around(launching_in_vain, "launch.failed"),
@@ -115,6 +116,7 @@ POINTS: Final[dict[str, Scenario]] = {
     "before job.statuses": stopping,
     "before engine.status": stopping,
     **around(stopping, "launch.stop_requested", "job.stop", "engine.stop", "launch.stopped"),
+    **around(stopping, "credentials.ended"),
     "before job.tail": losing,
     "before engine.logs": losing,
     **around(losing, "launch.node_lost"),
