@@ -130,6 +130,15 @@ class EmbeddedServer:
         return keep_authority(self.authority_file)
 
     @property
+    def streams_folder(self) -> Path:
+        """Where a server with accounts keeps the grid's streams.
+
+        Raises:
+            InvalidInput: as `authority`.
+        """
+        return self.folder / "storage" / "jetstream" / self.authority.grid_account / "streams"
+
+    @property
     def authority_file(self) -> Path:
         """Where its secret is."""
         return Path(self._cluster.authority) if self._cluster is not None else self.folder / AUTHORITY_FILE

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -25,9 +24,6 @@ from elasticgrid.bus.subjects import EVENTS_STREAM
 from elasticgrid.core.errors import InvalidInput, NotAllowed
 from elasticgrid.log.mirror_file import set_aside
 from elasticgrid.log.restore import OnProgress, Restored, Source, append_all, prove
-
-#: Where a server without accounts keeps its streams, below its folder.
-_STREAMS: Final = Path("storage") / "jetstream" / "$G" / "streams"
 
 
 class RestoredFolder(msgspec.Struct, frozen=True):
@@ -60,7 +56,8 @@ async def restore_folder(
         InvalidInput: the folder cannot be used, or the source is no whole log.
         LogError, BusError: the log could not be rebuilt; everything lies as it did.
     """
-    server_folder = EmbeddedServer(data_dir).folder
+    damaged = EmbeddedServer(data_dir)
+    server_folder = damaged.folder
     with _held(server_folder), _scratch(server_folder) as scratch:
         server = EmbeddedServer(scratch, nats_server=nats_server)
         async with server:
@@ -77,7 +74,9 @@ async def restore_folder(
                 restored = await prove(client, source, on_progress=on_progress)
             finally:
                 await disconnect(client)
-        kept_stream = _put_in_place(server.folder / _STREAMS / EVENTS_STREAM, server_folder)
+        kept_stream = _put_in_place(
+            server.streams_folder / EVENTS_STREAM, damaged.streams_folder / EVENTS_STREAM, server_folder / "set-aside"
+        )
         kept_mirror = None
         if replaced_mirror is not None:
             kept_mirror = set_aside(replaced_mirror, "replaced", "the stream was restored from another source")
@@ -114,11 +113,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _put_in_place(restored: Path, folder: Path) -> Path | None:
+def _put_in_place(restored: Path, place: Path, set_aside_dir: Path) -> Path | None:
     """Move the damaged stream out of the way, if there is one, and the restored one in; return where the old one is."""
-    place = folder / _STREAMS / EVENTS_STREAM
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kept = _keep(place, folder / "set-aside") if place.exists() else None
+    kept = _keep(place, set_aside_dir) if place.exists() else None
     restored.rename(place)
     _sync(place.parent)
     return kept

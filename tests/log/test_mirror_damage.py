@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.clock import SystemClock
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import LogDiverged
@@ -30,7 +31,6 @@ from elasticgrid.testing.samples import SampleStream
 pytestmark = pytest.mark.server
 
 EVENTS = 300
-STREAM = Path("bus/storage/jetstream/$G/streams/GRID_EVENTS")
 
 
 @contextlib.asynccontextmanager
@@ -49,13 +49,17 @@ async def grow(log: MirroredLog, first: int, last: int) -> None:
         await log.append([an_event(each) for each in range(number, number + 10)])
 
 
+def stream(data_dir: Path) -> Path:
+    return EmbeddedServer(data_dir).streams_folder / "GRID_EVENTS"
+
+
 def forget_index(data_dir: Path) -> None:
     """As after a crash: the server looks at every block when it starts."""
-    (data_dir / STREAM / "msgs" / "index.db").unlink()
+    (stream(data_dir) / "msgs" / "index.db").unlink()
 
 
 def flip_a_bit_of(data_dir: Path, at: Callable[[bytearray], int]) -> None:
-    block = data_dir / STREAM / "msgs" / "1.blk"
+    block = stream(data_dir) / "msgs" / "1.blk"
     data = bytearray(block.read_bytes())
     data[at(data)] ^= 1
     block.write_bytes(data)
@@ -77,7 +81,7 @@ def flip_a_bit_of_a_length_and_forget(data_dir: Path) -> None:
 
 
 def cut_the_block(data_dir: Path) -> None:
-    block = data_dir / STREAM / "msgs" / "1.blk"
+    block = stream(data_dir) / "msgs" / "1.blk"
     with block.open("r+b") as file:
         file.truncate(block.stat().st_size * 2 // 3)
 
@@ -88,7 +92,7 @@ def cut_the_block_and_forget(data_dir: Path) -> None:
 
 
 def remove_the_stream(data_dir: Path) -> None:
-    shutil.rmtree(data_dir / STREAM)
+    shutil.rmtree(stream(data_dir))
 
 
 def remove_the_storage(data_dir: Path) -> None:
