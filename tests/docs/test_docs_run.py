@@ -26,6 +26,10 @@ SEQUENCE = 30
 FENCES = [fence for page in GUIDES for fence in fences(page)]
 
 
+#: Requests of the guide to watching: with a stream, and those that answer at once.
+CURL = [fence for fence in fences(TOP / "docs/how-to/watch.md") if fence.language == "sh" and "curl" in fence.text]
+
+
 def program(name: str, page: str) -> Fence:
     return next(fence for fence in FENCES if fence.tested == name and fence.page == TOP / page)
 
@@ -73,10 +77,14 @@ def test_the_queries_that_are_shown_have_answers(grid: Shell, job: str) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed on this machine")
 def test_the_requests_with_curl_get_jobs_and_then_events(grid: Shell, job: str) -> None:
-    (fence,) = (fence for fence in FENCES if "curl" in fence.text)
-    lines = grid.until(lambda line: line.startswith("data:"), "bash", "-euo", "pipefail", "-c", fence.text)
+    live, others = CURL
+    lines = grid.until(lambda line: line.startswith("data:"), "bash", "-euo", "pipefail", "-c", live.text)
     assert any(job in line for line in lines)
     assert msgspec.json.decode(lines[-1].removeprefix("data:").strip())["sequence"] == 1
+    begin = "".join(line for line in live.text.splitlines(keepends=True) if not line.startswith("curl"))
+    for line in others.text.replace("JOB", job).splitlines():
+        answer = msgspec.json.decode(grid.ok("bash", "-euo", "pipefail", "-c", f"{begin}{line}"))
+        assert "code" not in answer, answer
 
 
 def test_the_reader_of_server_sent_events_follows_a_job_to_its_end(grid: Shell, job: str) -> None:
