@@ -25,8 +25,10 @@ demo: $(VENV)/.cli-installed ## run the whole loop on this machine, then verify 
 
 setup: $(VENV)/.dev-installed ## install everything that development needs
 
+# First what may share the machine, then what trains under a load of real time and would see its neighbour as load.
 test: setup lint types schemas-check ## set up, then run all that CI runs
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/e2e --ignore tests/survive
+	$(BIN)/pytest tests/e2e tests/survive
 
 fast: setup ## run the tests that start no server and no process
 	$(BIN)/pytest -m 'not server and not process and not demo and not browser and not ssh'

@@ -212,13 +212,16 @@ class Deployment:
             job, lambda event: isinstance(event.data, ev.NodeCheckpointed) and event.data.checkpoint.step >= step
         )
 
-    async def step(self, job: str, step: int, *, timeout_s: float = 30.0) -> None:
-        """Wait until the samples tell of this step."""
+    async def step(self, job: str, step: int, *, ranks: int, timeout_s: float = 30.0) -> None:
+        """Wait until the samples of so many ranks tell of this step: a killed one takes its last samples with it."""
+        told: set[str] = set()
         async with asyncio.timeout(timeout_s):
             async with Follower(self.client, SAMPLES_STREAM, f"{SAMPLES_ROOT}.{TENANT}.{job}.>", lossy=True) as samples:
                 async for message in samples:
                     batch = decode_batch(message.data)
                     if not isinstance(batch, str) and any(sample.step >= step for sample in batch.samples):
+                        told.add(message.subject)
+                    if len(told) >= ranks:
                         return
 
     async def worlds(self, job: str) -> list[ev.WorldDecided]:

@@ -53,7 +53,7 @@ async def test_a_killed_worker_costs_the_steps_since_the_last_checkpoint_and_no_
     path = job_file(grid.box.folder, "worker", trainer(120, every=40), restarts={"application": 1})
     job = grid.submit(path)
     await grid.checkpoint(job, 40)
-    await grid.step(job, 50)
+    await grid.step(job, 50, ranks=2)
     os.kill(grid.workers(job)[0], signal.SIGKILL)
     assert (await grid.outcome(job)).outcome == "completed"
     first, second = await grid.worlds(job)
