@@ -25,10 +25,14 @@ demo: $(VENV)/.cli-installed ## run the whole loop on this machine, then verify 
 
 setup: $(VENV)/.dev-installed ## install everything that development needs
 
-# First what may share the machine, then what trains under a load of real time and would see its neighbour as load.
+# First what may share the machine, then what trains under a load of real time and would see its neighbour as load. A
+# machine that is busy with other things can make a real process late: what failed is run once more, by itself, and has
+# to pass then. Both runs are printed.
+SHARED := --ignore tests/e2e --ignore tests/survive
+AGAIN := --last-failed --last-failed-no-failures none
 test: setup lint types schemas-check ## set up, then run all that CI runs
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/e2e --ignore tests/survive
-	$(BIN)/pytest tests/e2e tests/survive
+	$(BIN)/pytest -n 2 --dist loadfile $(SHARED) || $(BIN)/pytest $(AGAIN) $(SHARED)
+	$(BIN)/pytest tests/e2e tests/survive || $(BIN)/pytest $(AGAIN) tests/e2e tests/survive
 
 fast: setup ## run the tests that start no server and no process
 	$(BIN)/pytest -m 'not server and not process and not demo and not browser and not ssh'
