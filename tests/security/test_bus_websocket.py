@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import aiohttp
 import pytest
 from bus_users import ATTACKER, Users, refusal
 from nats.aio.client import Client
@@ -21,6 +20,8 @@ from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.port import Scope
 from elasticgrid.testing.bus import bus_client, connection, free_ports
 from elasticgrid.testing.log_contract import an_event, take
+
+aiohttp = pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elasticgrid[websocket-tests]'")
 
 pytestmark = [pytest.mark.server, pytest.mark.security]
 
