@@ -67,7 +67,9 @@ def test_whatever_happens_the_log_verifies_and_no_step_of_the_committed_line_run
         spec = job(f"job{index}", max_nodes=most, nproc_per_node=nproc)
         demand = ((100_000, most), (60_000, 1), (1, 3))
         keys.append(grid.submit(spec, Workload(total_steps=steps, demand=demand, checkpoint_steps=20)))
-    for at_s, index, name in script:
+    # A job that was paused before it began waits for ever: at last each is told to go on.
+    at_last = [(500, index, "it is resumed") for index in range(len(keys))]
+    for at_s, index, name in (*script, *at_last):
         key = keys[index % len(keys)]
         grid.at(at_s * 1_000, lambda key=key, name=name: happen(grid, key, HAPPENINGS[name]))  # type: ignore[misc]
     grid.run(limit_ms=12 * 3_600_000)
