@@ -82,10 +82,6 @@ class Authority:
         claims = accounts.tenant_account_claims(tenant, self.grid_account, revoked)
         return self._account(self._tenant(tenant).public, f"tenant {tenant}", claims, now_s)
 
-    def tenant_account(self, tenant: str) -> str:
-        """Public key of a tenant's account."""
-        return self._tenant(tenant).public
-
     # ----------------------------------------------------------------------------------------------------------------
     # Credentials
     # ----------------------------------------------------------------------------------------------------------------

@@ -288,7 +288,7 @@ def set_priority(
     job: JobArgument,
     band: Annotated[
         Literal["production", "interactive", "batch"],
-        typer.Argument(help="production, interactive or batch: who is placed first.", metavar="BAND"),
+        typer.Argument(help="production, interactive or batch.", metavar="BAND"),
     ],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
@@ -296,7 +296,7 @@ def set_priority(
     key_file: KeyFile = None,
     data: DataDir = None,
 ) -> int:
-    """Put a job into another band: of those that wait for nodes, the higher band is placed first.
+    """Put a job into another band. It is kept, and given to the job's own placement; it takes nothing from others yet.
 
     Example: elasticgrid jobs set-priority elastic-numpy-abc123 production
     """

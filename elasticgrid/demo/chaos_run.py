@@ -13,18 +13,14 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from elasticgrid.config.job_file import read_job
 from elasticgrid.core.errors import ServerStartFailed
 from elasticgrid.demo.chaos_plan import GAP_S, PlannedKill, chaos_plan
-from elasticgrid.demo.example import example_folder
+from elasticgrid.demo.example import prepare
+from elasticgrid.demo.look_back import keep, look_back
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.report import ChaosResult, Kill, judge_chaos
 from elasticgrid.demo.view import View
-from elasticgrid.demo.watch import TENANT, copy_example, print_timeline, steps_of, submit, watch
-from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
-from elasticgrid.log.export import export_archive
-from elasticgrid.review.summary import summarise
-from elasticgrid.review.verify import verify_archive
+from elasticgrid.demo.watch import TENANT, steps_of, submit, watch
 from elasticgrid.runtime.run_processes import find_run
 from elasticgrid.runtime.supervised_grid import SupervisedGrid
 
@@ -65,9 +61,7 @@ async def run_chaos(
         ServerStartFailed: the bus or a service does not start.
     """
     began = time.monotonic()
-    folder = data_dir / "example"
-    copy_example(example if example is not None else example_folder(), folder)
-    spec = read_job(folder / "job.yaml", submitted_ms=time.time_ns() // 1_000_000)
+    folder, spec = prepare(example, data_dir)
     spec = msgspec.structs.replace(spec, max_restarts=max(spec.max_restarts, MIN_RESTARTS))
     archive = data_dir / "demo.egz"
     plan = chaos_plan(seed)
@@ -82,25 +76,13 @@ async def run_chaos(
                 progress.note(f"job {key[1]} is submitted")
                 await watch(grid, view, progress, timeout_s, meanwhile=[_kill_all(grid, plan, kills, progress)])
             await grid.bus.wait_running()
-            await export_archive(
-                grid.log, grid.client, archive, created_ms=time.time_ns() // 1_000_000, with_samples=True
-            )
+            await keep(grid, archive)
     finally:
         orphans = await _orphans(grid.mark)
         for pid in orphans:
             _kill(pid)
-    print_timeline(console, archive, key)
-    report = verify_archive(archive)
-    summary = summarise(ArchivedEvents(archive), ArchivedSamples(archive), job=key)
-    state = view.job
-    assert state is not None
     return judge_chaos(
-        summary,
-        report,
-        published=state.samples_published,
-        dropped=state.samples_dropped,
-        duration_s=time.monotonic() - began,
-        archive=archive,
+        look_back(console, archive, view, began),
         seed=seed,
         planned=len(plan),
         kills=tuple(kills),

@@ -70,16 +70,26 @@ class ChaosResult(DemoResult, frozen=True, kw_only=True):
     orphans: int
 
 
-def judge(
-    summary: RunSummary,
-    report: VerifyReport,
-    *,
-    published: int,
-    dropped: int,
-    duration_s: float,
-    archive: Path,
-) -> DemoResult:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run left behind.
+
+    Attributes:
+        published, dropped: samples, by the trainers' hooks.
+        duration_s: wall time.
+        archive: the log and the samples.
+    """
+
+    summary: RunSummary
+    report: VerifyReport
+    published: int
+    dropped: int
+    duration_s: float
+    archive: Path
+
+
+def judge(run: Run) -> DemoResult:
     """The result, with everything that is wrong with it."""
+    summary, report = run.summary, run.report
     loss_first = summary.loss_first if summary.loss_first is not None else 0.0
     loss_last = summary.loss_last if summary.loss_last is not None else 0.0
     worlds = summary.worlds
@@ -96,45 +106,31 @@ def judge(
         lost_steps=summary.lost_steps or 0,
         loss_first=round(loss_first, 4),
         loss_last=round(loss_last, 4),
-        samples_published=published,
-        samples_dropped=dropped,
+        samples_published=run.published,
+        samples_dropped=run.dropped,
         decisions=report.decisions,
         verified=report.verified,
         diverged=report.diverged,
         launches=summary.launches,
         nodes_by_provider=summary.nodes_by_provider,
         cost_usd=summary.cost_usd,
-        duration_s=round(duration_s, 1),
-        archive=str(archive),
+        duration_s=round(run.duration_s, 1),
+        archive=str(run.archive),
         failures=tuple(text for holds, text in checks if not holds),
     )
 
 
-def judge_chaos(
-    summary: RunSummary,
-    report: VerifyReport,
-    *,
-    published: int,
-    dropped: int,
-    duration_s: float,
-    archive: Path,
-    seed: int,
-    planned: int,
-    kills: tuple[Kill, ...],
-    orphans: int,
-) -> ChaosResult:
+def judge_chaos(run: Run, *, seed: int, planned: int, kills: tuple[Kill, ...], orphans: int) -> ChaosResult:
     """The result of a run under chaos, with everything that is wrong with it.
 
     Which sizes its world took is not judged: that depends on what was killed when.
     """
-    result = judge(summary, report, published=published, dropped=dropped, duration_s=duration_s, archive=archive)
     checks = [
-        *_always(summary, report),
+        *_always(run.summary, run.report),
         (not orphans, f"{orphans} processes were left behind"),
         (len(kills) == planned, f"{len(kills)} of {planned} kills happened before the job was over"),
     ]
-    values = {name: getattr(result, name) for name in result.__struct_fields__}
-    values["failures"] = tuple(text for holds, text in checks if not holds)
+    values = msgspec.structs.asdict(judge(run)) | {"failures": tuple(text for holds, text in checks if not holds)}
     return ChaosResult(**values, seed=seed, kills=kills, orphans=orphans)
 
 

@@ -12,17 +12,13 @@ from rich.console import Console
 
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.config.grid_file import read_grid
-from elasticgrid.config.job_file import read_job
-from elasticgrid.demo.example import example_folder
+from elasticgrid.demo.example import prepare
+from elasticgrid.demo.look_back import keep, look_back
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.report import DemoResult, judge
 from elasticgrid.demo.view import View
-from elasticgrid.demo.watch import TENANT, copy_example, print_timeline, steps_of, submit, watch
+from elasticgrid.demo.watch import TENANT, steps_of, submit, watch
 from elasticgrid.launcher.engines.marked_processes import find_marked, send_signal
-from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
-from elasticgrid.log.export import export_archive
-from elasticgrid.review.summary import summarise
-from elasticgrid.review.verify import verify_archive
 from elasticgrid.runtime.control_plane import ControlPlane
 from elasticgrid.runtime.node_bus import NodeBus
 
@@ -60,9 +56,7 @@ async def run_demo(
         ServerStartFailed, BusUnavailable: there is no bus.
     """
     began = time.monotonic()
-    folder = data_dir / "example"
-    copy_example(example if example is not None else example_folder(), folder)
-    spec = read_job(folder / "job.yaml", submitted_ms=time.time_ns() // 1_000_000)
+    folder, spec = prepare(example, data_dir)
     archive = data_dir / "demo.egz"
     plane = ControlPlane(
         data_dir,
@@ -80,24 +74,10 @@ async def run_demo(
                 progress.note(f"the bus and the gateway run ({plane.url})")
                 progress.note(f"job {key[1]} is submitted")
                 await watch(plane, view, progress, timeout_s)
-            await export_archive(
-                plane.log, plane.client, archive, created_ms=time.time_ns() // 1_000_000, with_samples=True
-            )
+            await keep(plane, archive)
     finally:
         _kill_remains(plane.data_dir)
-    print_timeline(console, archive, key)
-    report = verify_archive(archive)
-    summary = summarise(ArchivedEvents(archive), ArchivedSamples(archive), job=key)
-    state = view.job
-    assert state is not None
-    return judge(
-        summary,
-        report,
-        published=state.samples_published,
-        dropped=state.samples_dropped,
-        duration_s=time.monotonic() - began,
-        archive=archive,
-    )
+    return judge(look_back(console, archive, view, began))
 
 
 def _kill_remains(data_dir: Path) -> None:

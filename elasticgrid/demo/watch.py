@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import textwrap
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,21 +13,17 @@ import msgspec
 import nats.errors
 import structlog
 from nats.aio.client import Client
-from rich.console import Console
-from rich.text import Text
 
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
 from elasticgrid.core import events as ev
-from elasticgrid.core.errors import BusError, BusUnavailable, CannotPlace, NotFound, RunFailed
+from elasticgrid.core.errors import BusError, BusUnavailable, CannotPlace, RunFailed
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.spec import JobSpec
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.view import View
-from elasticgrid.log.archive import ArchivedEvents
 from elasticgrid.log.port import EventLog, Scope
-from elasticgrid.review.timeline import TimelineFilter, timeline
 
 _log = structlog.get_logger("demo")
 
@@ -37,8 +31,6 @@ TENANT: Final = "default"
 #: How long the job of a demonstration that ends early gets to end by itself before it is killed.
 CANCEL_S: Final = 5.0
 REFRESH_S: Final = 0.25
-#: Of what an event says, in the timeline: the last words of a node may be many.
-SAID_LENGTH: Final = 200
 _AGAIN_S: Final = 0.5
 
 
@@ -70,19 +62,6 @@ class Plane(Protocol):
     async def wait(self) -> None:
         """Wait until it does not run any more, and raise why."""
         ...
-
-
-def copy_example(source: Path, folder: Path) -> None:
-    """The example's files, readable for this user alone whatever they were before.
-
-    Raises:
-        NotFound: there is no such folder.
-    """
-    if not source.is_dir():
-        raise NotFound("there is no such folder", where=str(source))
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(path.stat().st_mode & 0o700)
 
 
 def steps_of(spec: JobSpec) -> int:
@@ -220,33 +199,3 @@ async def _refresh(progress: Progress) -> None:
     while True:
         progress.update()
         await asyncio.sleep(REFRESH_S)
-
-
-def _shown(archive: Path, key: JobKey) -> Iterator[ev.Recorded]:
-    """The job's events without the routine ones: holds that say nothing new and checkpoints in between."""
-    for recorded in ArchivedEvents(archive):
-        event = recorded.event
-        if isinstance(event, ev.Event) and (event.tenant, event.job) == key:
-            routine = isinstance(event.data, ev.NodeCheckpointed | ev.NodeStarted) or (
-                isinstance(event.data, ev.ScaleDecided) and event.data.action == "hold"
-            )
-            if not routine:
-                yield recorded
-
-
-def print_timeline(console: Console, archive: Path, key: JobKey) -> None:
-    """What happened, one line each: seconds since the submission, sequence, event, and what it says."""
-    console.print(Text("\nThe timeline, without holds, first steps and checkpoints:\n"))
-    began_ms: int | None = None
-    for line in timeline(_shown(archive, key), TimelineFilter()):
-        began_ms = line.time_ms if began_ms is None else began_ms
-        arrow = f"{line.before} -> {line.after}" if line.before else line.after
-        node = line.node if line.node and line.node not in arrow + line.reason else ""
-        reason = f"({line.reason})" if line.reason else ""
-        said = textwrap.shorten(" ".join(filter(None, (node, arrow, reason))), SAID_LENGTH)
-        when = f"{(line.time_ms - began_ms) / 1000:7.2f} s {'#' + str(line.sequence):>4}  "
-        what = f"{line.what:<21} "
-        if console.is_terminal:
-            beside = console.width - len(when + what)
-            said = textwrap.indent(textwrap.fill(said, max(beside, 20)), " " * len(when + what)).lstrip()
-        console.print(Text.assemble((when, "" if console.no_color else "dim"), what, said), soft_wrap=True)

@@ -251,7 +251,7 @@ async def set_priority(
     tenant: Tenant = DEFAULT_TENANT,
     if_match: IfMatch = None,
 ) -> Response[JobAnswer]:
-    """Of the jobs that wait for nodes, those of the higher band are placed first. It takes no nodes from any."""
+    """It is kept in the log and given to the job's own placement; no job is placed before or instead of another yet."""
     asked = decode_body(await request.body(), PriorityRequest)
     wanted = wanted_sequence(if_match)
     summary = await gateway.jobs.set_priority(tenant, job, asked, actor=caller.actor, if_match=wanted)

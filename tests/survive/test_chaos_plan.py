@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticgrid.demo.chaos_plan import FIRST_S, GAP_S, KINDS, LAST_S, MOST_MORE, chaos_plan
-from elasticgrid.demo.report import ChaosResult, DemoResult, Kill, judge_chaos
+from elasticgrid.demo.report import ChaosResult, DemoResult, Kill, Run, judge_chaos
 from elasticgrid.review.report import VerifyReport
 from elasticgrid.review.summary import RunSummary
 
@@ -84,13 +84,9 @@ def outcome(**changes: Any) -> ChaosResult:
         from_samples=9 - diverged,
         from_values=0,
     )
+    run = Run(summary=summary, report=report, published=1, dropped=0, duration_s=60.0, archive=Path("demo.egz"))
     return judge_chaos(
-        summary,
-        report,
-        published=1,
-        dropped=0,
-        duration_s=60.0,
-        archive=Path("demo.egz"),
+        run,
         seed=3,
         planned=1,
         kills=changes.get("kills", KILLS),
