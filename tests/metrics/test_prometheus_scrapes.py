@@ -102,6 +102,8 @@ async def test_prometheus_collects_a_grid_and_raises_no_alert_of_one_that_is_wel
                 (await client.post("/v1/jobs", json=body, headers=headers)).raise_for_status()
             await equals(asking, 'elasticgrid_decisions_total{action="up",rule="bounds"}', 1)
             await equals(asking, "sum(elasticgrid_jobs)", 1)
+            # Its node is gone when it is over: the control plane, which would end it, goes at the end of the test.
+            await equals(asking, 'elasticgrid_jobs{phase="completed"}', 1)
             assert await value_of(asking, "elasticgrid_decision_latency_seconds_count") >= 1
             assert await value_of(asking, 'elasticgrid_append_duration_seconds_count{writer="decision"}') >= 1
             assert await value_of(asking, "process_resident_memory_bytes") > 1e7
