@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+import stamina
 from litestar import Request, post
 from litestar.types import ControllerRouterHandler
+from nats.aio.client import Client
 
 from elasticgrid.bus import api
 from elasticgrid.bus.credential_requests import MAX_WATCHER_S, Issued, WatcherWish
@@ -71,12 +73,18 @@ async def create_watcher(request: Request[Any, Any, Any], gateway: Gateway, call
         raise BusUnavailable("this gateway has no connection to the bus", where="/v1/bus/watchers")
     wish = WatcherWish(name=asked.name, lasts_s=asked.lasts_s, websocket=asked.websocket)
     subject = watcher_subject(tenant)
-    reply = await api.request(gateway.bus, subject, msgspec.json.encode(wish), timeout_s=_TIMEOUT_S)
-    issued = msgspec.json.decode(reply.data, type=Issued)
+    issued = await _issued(gateway.bus, subject, wish)
     if issued.credentials is None:
         raise BusUnavailable(f"no credential was made: {issued.problem}", where=subject)
     made = issued.credentials
     return WatcherCredential(tenant=tenant, expires_s=made.expires_s, credentials=made)
+
+
+@stamina.retry(on=BusUnavailable, attempts=None, timeout=_TIMEOUT_S, wait_max=0.5)
+async def _issued(bus: Client, subject: str, wish: WatcherWish) -> Issued:
+    """Who hands credentials out may be starting just now: a question that nobody answers is asked again."""
+    reply = await api.request(bus, subject, msgspec.json.encode(wish), timeout_s=_TIMEOUT_S)
+    return msgspec.json.decode(reply.data, type=Issued)
 
 
 BUS_ROUTES: Final[tuple[ControllerRouterHandler, ...]] = (create_watcher,)

@@ -59,6 +59,7 @@ class WorkQueue:
     Args:
         schedule, started_s: arrivals, and the Unix time they count from.
         taken: items taken by earlier worlds.
+        limit: at most so many items wait after a step boundary, as in a buffer that drops its oldest; `None`: all.
         passed: (items arrived, Unix time) of earlier step boundaries that left items behind.
     """
 
@@ -68,6 +69,7 @@ class WorkQueue:
         started_s: float,
         *,
         taken: int = 0,
+        limit: int | None = None,
         passed: Iterable[tuple[int, float]] = (),
         now_s: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -77,6 +79,7 @@ class WorkQueue:
         self._now_s = now_s
         self._sleep = sleep
         self.taken = taken
+        self._limit = limit
         self._passed: deque[tuple[int, float]] = deque((int(upto), float(when_s)) for upto, when_s in passed)
 
     @property
@@ -87,7 +90,8 @@ class WorkQueue:
     def take(self, most: int, *, max_wait_s: float) -> Taken:
         """A step boundary: the oldest items, at most `most`, as soon as so many are there or `max_wait_s` is over.
 
-        At least one item is taken, however long it takes to arrive.
+        At least one item is taken, however long it takes to arrive. Where more would be left waiting than the limit,
+        the oldest are dropped first: `taken` is the number of the next item.
         """
         opened_s = self._now_s()
         full_s = self._started_s + self._schedule.arrival_s(self.taken + most - 1)
@@ -96,6 +100,8 @@ class WorkQueue:
         while (now_s := self._now_s()) < until_s:
             self._sleep(until_s - now_s)
         arrived = max(self._schedule.arrived(now_s - self._started_s), self.taken + 1)
+        if self._limit is not None:
+            self.taken = max(self.taken, arrived - most - self._limit)
         first, count = self.taken, min(most, arrived - self.taken)
         waited_s = 0.0
         for item in range(first, first + count):

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ from text import Text
 
 import elasticgrid
 from elasticgrid.publish import checkpoint
+
+DEFAULT_STEPS = 400
 
 
 def main() -> None:
@@ -44,7 +47,8 @@ def train(options: argparse.Namespace, pub: elasticgrid.Publisher) -> None:
     if pub.rank == 0:
         passed = json.loads(files["queue.json"]) if files else []
         schedule = Schedule.parse(options.phases)
-        queue = WorkQueue(schedule, started_at(folder, time.time()), taken=line.items_taken, passed=passed)
+        began_s = started_at(folder, time.time())
+        queue = WorkQueue(schedule, began_s, taken=line.items_taken, limit=options.queue_limit, passed=passed)
 
     def save() -> None:
         if queue is not None:
@@ -52,7 +56,7 @@ def train(options: argparse.Namespace, pub: elasticgrid.Publisher) -> None:
             pub.checkpointed(pub.steps_completed, checkpoint.write(folder, pub.steps_completed, state, round=pub.round))
             checkpoint.prune(folder, keep=4)
 
-    for taken in pub.data(steps(options, pub, model, queue)):
+    for taken in pub.data(steps(options, pub, model, queue, line)):
         with pub.step(queue_s=taken.queue_s) as step:
             mine = share(taken, pub.rank, pub.world_size)
             for _ in mine:
@@ -75,11 +79,15 @@ def train(options: argparse.Namespace, pub: elasticgrid.Publisher) -> None:
 
 
 def steps(
-    options: argparse.Namespace, pub: elasticgrid.Publisher, model: LanguageModel, queue: WorkQueue | None
+    options: argparse.Namespace,
+    pub: elasticgrid.Publisher,
+    model: LanguageModel,
+    queue: WorkQueue | None,
+    line: Lineage,
 ) -> Iterator[Taken]:
     """What each step trains on, the same on every rank."""
     transport = model.client.transport
-    while pub.steps_completed < options.steps:
+    while pub.steps_completed < options.steps and line.items_taken < options.items:
         if queue is None:
             first, items, queue_s = transport.recv(0).view(np.float64)
             yield Taken(int(first), int(items), float(queue_s))
@@ -143,16 +151,23 @@ def end_now(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - wha
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=400, help="optimizer steps of the whole job")
+    parser.add_argument("--steps", type=int, help="optimizer steps of the whole job (default: 400, or as --items says)")
+    parser.add_argument("--items", type=int, help="end once so many are taken or dropped (default: no such end)")
     parser.add_argument("--phases", default="1:40", help="arrivals as SECONDS:ITEMS_PER_SECOND,...; the last goes on")
     parser.add_argument("--batch-per-rank", type=int, default=2, help="items a rank takes in one step at most")
     parser.add_argument("--item-latency-s", type=float, default=0.03, help="what an item's episode takes by the clock")
     parser.add_argument("--max-wait-s", type=float, default=2.0, help="train on a part of a batch after this long")
+    parser.add_argument("--queue-limit", type=int, help="so many items may wait; older ones are dropped")
     parser.add_argument("--window-bytes", type=int, default=64, help="text of one item")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--checkpoint-every", type=int, default=25, help="steps between checkpoints")
     parser.add_argument("--checkpoint-dir", default="checkpoints", help="used outside the grid only")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.steps is None:
+        options.steps = DEFAULT_STEPS if options.items is None else sys.maxsize
+    if options.items is None:
+        options.items = sys.maxsize
+    return options
 
 
 if __name__ == "__main__":

@@ -270,12 +270,13 @@ def deployment(folder: Path) -> Iterator[Deployment]:
         yield grid
 
 
-def trainer(steps: int, *, latency_s: float = 0.02, phases: str = "1:1000", every: int = 20) -> str:
+def trainer(steps: int | None = None, *, latency_s: float = 0.02, phases: str = "1:1000", every: int = 20) -> str:
     """The example's trainer with this many steps. By default work is always there."""
     return shlex.join(
         [
-            *("python", "train.py", "--steps", str(steps), "--phases", phases, "--item-latency-s", str(latency_s)),
+            *("python", "train.py", "--phases", phases, "--item-latency-s", str(latency_s)),
             *("--batch-per-rank", "2", "--checkpoint-every", str(every)),
+            *(() if steps is None else ("--steps", str(steps))),
         ]
     )
 
@@ -291,8 +292,14 @@ QUICK: Final = {
     "max_restart_share": 0.9,
     "default_restart_s": 1,
 }
-#: More than two workers serve in their first seconds, and less than that afterwards.
-UP_AND_DOWN: Final = "6:70,1:20"
+
+
+def up_and_down() -> str:
+    """The trainer under more work than two nodes serve for 8 s, and under less than that for another 22 s.
+
+    The job ends with its arrivals, on a slow machine as on a fast one.
+    """
+    return f"{trainer(latency_s=0.04, phases='8:70,1:12')} --items {8 * 70 + 22 * 12} --queue-limit 80"
 
 
 def job_file(folder: Path, name: str, run: str | list[str], **more: Any) -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from deployment import EXAMPLE, QUICK, UP_AND_DOWN, job_file, trainer
+from deployment import EXAMPLE, QUICK, job_file, trainer, up_and_down
 from sandbox import Sandbox, eventually, is_open, open_to_others
 
 from elasticgrid.bus.embedded import find_nats_server
@@ -49,10 +49,14 @@ def example(box: Sandbox, name: str, run: str | list[str], **more: Any) -> Path:
     return folder
 
 
-def short(box: Sandbox, name: str = "short", steps: int = 100) -> Path:
-    """An example that grows and shrinks in a quarter of a minute."""
-    run = trainer(steps, latency_s=0.04, phases=UP_AND_DOWN)
-    return example(box, name, run, nodes={"min": 2, "max": 4, "initial": 2}, scaling=QUICK)
+def short(box: Sandbox) -> Path:
+    """An example that grows and shrinks in half a minute."""
+    return example(box, "short", up_and_down(), nodes={"min": 2, "max": 4, "initial": 2}, scaling=QUICK)
+
+
+def endless(box: Sandbox) -> Path:
+    """An example that is still at work whenever one looks."""
+    return example(box, "endless", trainer(10_000))
 
 
 def failing(box: Sandbox) -> Path:
@@ -158,7 +162,7 @@ def test_a_demo_that_is_ended_in_mid_run_ends_at_once_and_leaves_nothing(
 
 
 def test_of_a_demo_that_is_killed_the_bus_is_gone_at_once_and_all_the_rest_soon(box: Sandbox) -> None:
-    demo = box.start(box.command("demo", "--json", "--example", short(box, steps=10_000)))
+    demo = box.start(box.command("demo", "--json", "--example", endless(box)))
     eventually(lambda: box.commanded("python train.py"), 60, "workers run")
     demo.kill()
     demo.wait()

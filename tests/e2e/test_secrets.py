@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from deployment import QUICK, UP_AND_DOWN, job_file, trainer
+from deployment import QUICK, job_file, up_and_down
 from sandbox import Sandbox, eventually, open_to_others
 
 from elasticgrid.bus.authority import read_authority
@@ -88,7 +88,7 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
     path = job_file(
         box.folder,
         "behind-tls",
-        trainer(60, latency_s=0.04, phases=UP_AND_DOWN),
+        up_and_down(),
         nodes={"min": 2, "max": 4, "initial": 2},
         scaling=QUICK,
     )

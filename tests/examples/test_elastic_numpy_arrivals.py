@@ -28,10 +28,17 @@ class Clock:
         self.now += seconds
 
 
-def queue_at(clock: Clock, phases: str, taken: int = 0, passed: list[tuple[int, float]] | None = None) -> WorkQueue:
+def queue_at(
+    clock: Clock,
+    phases: str,
+    taken: int = 0,
+    passed: list[tuple[int, float]] | None = None,
+    limit: int | None = None,
+) -> WorkQueue:
     from arrivals import Schedule, WorkQueue
 
-    return WorkQueue(Schedule.parse(phases), 1_000.0, taken=taken, passed=passed or [], now_s=clock, sleep=clock.sleep)
+    plan = Schedule.parse(phases)
+    return WorkQueue(plan, 1_000.0, taken=taken, limit=limit, passed=passed or [], now_s=clock, sleep=clock.sleep)
 
 
 def schedule(phases: str) -> Schedule:
@@ -93,6 +100,38 @@ def test_an_item_waits_from_the_boundary_that_passed_it_over_to_the_one_that_tak
     first, items, queue_s = queue.take(4, max_wait_s=0)
     assert (first, items) == (8, 4)
     assert queue_s == pytest.approx((0.6 + 0.6 + 0.1 + 0.1) / 4)
+
+
+def test_of_more_items_than_may_wait_the_oldest_are_dropped_and_the_waits_of_the_others_stay_true() -> None:
+    clock = Clock()
+    queue = queue_at(clock, "1:10", limit=5)
+    clock.now = 1_001.0
+    assert queue.take(4, max_wait_s=0) == (1, 4, 0.0)  # of 10 items 0 is dropped, 5 to 9 are passed over at 1
+    clock.now = 1_001.5
+    first, items, queue_s = queue.take(4, max_wait_s=0)  # of 15 items 5 is dropped
+    assert (first, items) == (6, 4)
+    assert queue_s == pytest.approx(0.5)
+    clock.now = 1_009.0
+    assert queue.take(4, max_wait_s=0) == (81, 4, 0.0)  # those that were passed over earlier are all gone
+    assert queue.taken == 85
+
+
+@given(st.integers(1, 9), st.integers(0, 30), st.lists(st.floats(0, 20), max_size=30))
+def test_no_more_items_than_the_limit_wait_after_a_boundary_and_none_is_taken_twice(
+    most: int, limit: int, pauses_s: list[float]
+) -> None:
+    clock = Clock()
+    plan = schedule("3:0,4:20,1:2")
+    queue = queue_at(clock, "3:0,4:20,1:2", limit=limit)
+    following = 0
+    for pause_s in pauses_s:
+        clock.now += pause_s
+        first, items, queue_s = queue.take(most, max_wait_s=1.0)
+        assert first >= following
+        assert queue.taken == first + items
+        assert plan.arrived(clock.now - 1_000.0) - queue.taken <= limit
+        assert queue_s >= 0
+        following = queue.taken
 
 
 def test_waits_go_on_through_a_checkpoint() -> None:

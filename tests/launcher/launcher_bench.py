@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from zlib import crc32
 
 from nats.aio.client import Client
 
@@ -70,7 +71,9 @@ class Bench:
             config_digest="",
         )
         event = ev.Event(
-            id=f"fact{self._facts}",
+            # Launches are named after the id of their submission, and processes found by that name on the machine: it
+            # must not be that of another bench, which may be at work beside this one.
+            id=f"fact{self._facts}-{crc32(str(self.folder).encode()):08x}",
             time_ms=self.clock.now_ms(),
             tenant=tenant,
             job=job,
