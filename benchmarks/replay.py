@@ -61,7 +61,7 @@ def _rss_mb() -> float:
 
 
 def _folded(records: Iterable[Recorded]) -> GridFold:
-    fold = GridFold(memory=1)
+    fold = GridFold(memory=0)
     with rare_collections():
         for recorded in records:
             fold.apply(recorded)

@@ -28,12 +28,16 @@ LAUNCHED: Final = "ELASTICGRID_LAUNCHED"
 #: Set by the agent: `<attempt>-<index of the node in its launch>`.
 NODE: Final = "ELASTICGRID_NODE"
 
-#: For agents: workers per node, grace, the folder of the node, the folder every node of the job sees.
+#: For agents: workers per node, the folder of the node, the folder every node of the job sees.
 NPROC_PER_NODE: Final = "ELASTICGRID_NPROC_PER_NODE"
 NODE_DIR: Final = "ELASTICGRID_NODE_DIR"
 SHARED_DIR: Final = "ELASTICGRID_SHARED_DIR"
+#: For agents: the failures of the job's own that are answered with a new round, as its workers are told.
+MAX_RESTARTS: Final = "ELASTICGRID_MAX_RESTARTS"
 #: For setup commands and workers: the folder of the machine with the job's caches, one folder for each key.
 CACHE_DIR: Final = "ELASTICGRID_CACHE_DIR"
+#: For agents and setup commands: the folder with the job's secrets, one private file for each variable of the workers.
+SECRETS_DIR: Final = "ELASTICGRID_SECRETS_DIR"
 #: For agents, and for the launchers that start them: how long without the bus until the node ends itself; empty or
 #: absent means never.
 ORPHAN_TIMEOUT_S: Final = "ELASTICGRID_ORPHAN_TIMEOUT_S"
@@ -59,6 +63,8 @@ RESUME_URI: Final = "ELASTICGRID_RESUME_URI"
 CHECKPOINT_DIR: Final = "ELASTICGRID_CHECKPOINT_DIR"
 RENDEZVOUS_DIR: Final = "ELASTICGRID_RENDEZVOUS_DIR"
 AGENT_SOCKET: Final = "ELASTICGRID_AGENT_SOCKET"
+#: For workers of a run without a grid, with digits of that node's own behind it: whose everything is that they start.
+RUN_MARK: Final = "ELASTICGRID_RUN_"
 #: For workers: the file in which they say why they fail, and the one their threads' places are written to when asked.
 ERROR_FILE: Final = "ELASTICGRID_ERROR_FILE"
 STACKS_FILE: Final = "ELASTICGRID_STACKS_FILE"

@@ -8,6 +8,8 @@ from typing import TextIO
 
 import structlog
 
+from elasticgrid.terminal import is_plain
+
 
 def configure_logging(*, level: str = "info", stream: TextIO | None = None) -> None:
     """Send all logs of this process to `stream` (standard error), as text on a terminal and as JSON elsewhere.
@@ -18,7 +20,11 @@ def configure_logging(*, level: str = "info", stream: TextIO | None = None) -> N
     """
     target = stream if stream is not None else sys.stderr
     number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
-    renderer = structlog.dev.ConsoleRenderer() if target.isatty() else structlog.processors.JSONRenderer()
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=not is_plain(target))
+        if target.isatty()
+        else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -12,7 +12,18 @@ import elasticgrid
 
 PACKAGE = Path(elasticgrid.__file__).parent
 
-_BASE = {"core", "clock", "environment", "logs"}
+_BASE = {
+    "core",
+    "base64url",
+    "clock",
+    "environment",
+    "logs",
+    "marked_processes",
+    "output_files",
+    "parent_death",
+    "terminal",
+    "utc",
+}
 _LOG = _BASE | {"bus", "log"}
 _VIEWS = _LOG | {"config", "projections", "review"}
 _SERVICES = {"agent", "decider", "launcher", "gateway"}
@@ -20,9 +31,15 @@ _SERVICES = {"agent", "decider", "launcher", "gateway"}
 #: Part of the package -> what of the package it may import besides itself. A part that is not here has no place yet.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
+    "base64url": set(),
     "clock": set(),
     "environment": set(),
-    "logs": set(),
+    "marked_processes": set(),
+    "output_files": set(),
+    "parent_death": set(),
+    "terminal": set(),
+    "utc": set(),
+    "logs": {"terminal"},
     "config": {"core"},
     "documents": _VIEWS | _SERVICES | {"metrics"},
     "bus": _BASE,
@@ -31,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "publish": {"core", "environment", "bus.connect", "bus.subjects", "bus.windowed_publisher"},
     "projections": _LOG,
     "sim": _LOG,
-    "review": _LOG | {"projections", "sim"},
+    "review": _LOG | {"config", "projections", "sim"},
     "testing": _LOG | {"sim"},
     "metrics": _LOG | {"projections"},
     "agent": _LOG | {"publish"},

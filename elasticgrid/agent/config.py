@@ -16,16 +16,19 @@ from elasticgrid.agent.worker_output import OutputSettings
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.names import is_name
+from elasticgrid.core.spec import DEFAULT_STUCK_AFTER_MS
 
 #: Address other nodes reach this one by; found from the default route when absent.
 NODE_HOST = "ELASTICGRID_NODE_HOST"
 #: The node's index in its launch.
 LAUNCH_RANK = "RANK"
 
-STUCK_AFTER_S = 300.0
+STUCK_AFTER_S = DEFAULT_STUCK_AFTER_MS / 1000
 #: Loading a model and its data and compiling it come before the first step.
 STUCK_AT_START_S = 1_800.0
 
+#: Of a whole number: as many as those have that every reader of JSON keeps exact.
+_MOST_DIGITS = 16
 _NAME_HINT = "lower-case letters, digits, - and _; at most 63"
 
 
@@ -39,13 +42,17 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
         nproc_per_node: workers a node is launched for; a world may say another number.
         node_dir: this node's own folder: socket and logs.
         shared_dir: the folder that every node of the job sees: checkpoints and rendezvous files.
+        folder_of_run: whether the job's files go into a folder below `shared_dir` that is named after the first
+            decision about it, so that no other run of its name has the same; a grid's launcher says such a folder.
         host: address other nodes reach this one by.
         orphan_timeout_s: seconds without the bus after which the node ends itself; None means never.
         workdir: where workers run.
         notices: where notices that the node will be taken away come from.
         stuck_after_s: without a step for less than this no worker is stuck; 0 never calls one so.
         stuck_at_start_s: the same before the first step of a round.
+        max_restarts: failures that are answered with a new round, for the workers to know; None where nobody said.
         output: how the workers' output is kept.
+        secrets_dir: the folder with a file for each secret of the job; None when it has none.
         role: what the workers are called in their own environment.
     """
 
@@ -58,13 +65,16 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     nproc_per_node: int
     node_dir: Path
     shared_dir: Path
+    folder_of_run: bool = False
     host: str
     workdir: Path
     orphan_timeout_s: float | None = None
     notices: NoticeSettings = NoticeSettings()
     stuck_after_s: float = STUCK_AFTER_S
     stuck_at_start_s: float = STUCK_AT_START_S
+    max_restarts: int | None = None
     output: OutputSettings = OutputSettings()
+    secrets_dir: Path | None = None
     role: str = "default"
     launched: bool = False
 
@@ -109,6 +119,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
             stuck_after_s=_seconds_or_never(environ, environment.STUCK_AFTER_S, STUCK_AFTER_S),
             stuck_at_start_s=_seconds_or_never(environ, environment.STUCK_AT_START_S, STUCK_AT_START_S),
             launched=environ.get(environment.LAUNCHED, "") == "1",
+            secrets_dir=Path(folder) if (folder := environ.get(environment.SECRETS_DIR, "").strip()) else None,
+            max_restarts=_whole(environ, environment.MAX_RESTARTS, default=0, least=0)
+            if environ.get(environment.MAX_RESTARTS, "").strip()
+            else None,
             output=OutputSettings(
                 max_bytes=_whole(environ, environment.LOG_BYTES, default=OutputSettings().max_bytes, least=0),
                 files=_whole(environ, environment.LOG_FILES, default=OutputSettings().files, least=0),
@@ -153,7 +167,7 @@ def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: in
     text = environ.get(variable, "").strip()
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or int(text) < least:
         raise InvalidInput(f"{text!r} is not usable", where=variable, hint=f"a whole number, {least} or more")
     return int(text)
 

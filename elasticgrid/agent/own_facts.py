@@ -24,9 +24,14 @@ HASTY_FLUSH_S: Final = 3.0
 
 
 class OwnFacts:
-    """The facts of one node, on their way into the log through a reporter that somebody else runs."""
+    """The facts of one node, on their way into the log through a reporter that somebody else runs.
+
+    Attributes:
+        story: the event that all of it began with, the job's submission; empty while it is not known.
+    """
 
     def __init__(self, config: AgentConfig, reporter: Reporter, clock: Clock) -> None:
+        self.story = ""
         self._config = config
         self._reporter = reporter
         self._clock = clock
@@ -43,7 +48,7 @@ class OwnFacts:
             tenant=config.tenant,
             job=config.job,
             causation_id=cause.event_id,
-            correlation_id=cause.correlation_id,
+            correlation_id=cause.correlation_id or self.story,
             actor=f"agent:{config.node}",
             data=data,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from elasticgrid.agent.stuck import Stall, StuckWatch
 from elasticgrid.agent.worker_environment import checkpoint_dir, macro_values, rendezvous_dir, worker_environment
 from elasticgrid.agent.worker_files import WorkerError, WorkerFiles, read_error
 from elasticgrid.agent.worker_output import WorkerOutput
+from elasticgrid.agent.worker_secrets import worker_secrets
 from elasticgrid.agent.workers import TERMINATE_PATIENCE_S, ExitedWorker, StartProcess, WorkerGroup, start_command
 from elasticgrid.core.events import WorldDecided
 from elasticgrid.core.failures import EXIT_TEMPORARY_FAILURE
@@ -54,6 +56,7 @@ class RunningRound:
     """The workers of one round on this node.
 
     Args:
+        restarts: earlier rounds that failed.
         on_exit: called with the end of each worker that is gone, after all it had said was heard.
         on_stuck: called when workers live but do not get on.
         on_stop_told: called with the step when the workers were told to stop.
@@ -71,12 +74,14 @@ class RunningRound:
         on_exit: Callable[[WorkerEnd], None],
         on_stuck: Callable[[Stall, str], None],
         on_stop_told: Callable[[int], None],
+        restarts: int = 0,
         start_process: StartProcess = start_command,
     ) -> None:
         self.number = world.round
         self._config = config
         self._world = world
         self._group_rank = group_rank
+        self._restarts = restarts
         self._hooks = hooks
         self._on_exit = on_exit
         self._on_stuck = on_stuck
@@ -88,7 +93,7 @@ class RunningRound:
         self.progress = Progress(self._ranks, resume_step)
         self._stuck = StuckWatch(resume_step, after_s=config.stuck_after_s, at_start_s=config.stuck_at_start_s)
         self._folder = config.node_dir / f"round-{self.number}"
-        self._output = WorkerOutput(config.output, _to_own_output)
+        self._output = WorkerOutput(config.output, own_output())
         self._memory_kills = memory_kills()
         self._stop_told = False
         self._watching: list[asyncio.Task[None]] = []
@@ -103,10 +108,14 @@ class RunningRound:
             rendezvous_dir(self._config.shared_dir, self.number).mkdir(parents=True, exist_ok=True)
             checkpoint_dir(self._config.shared_dir).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            _log.error("the job's shared folder cannot be used", error=str(error))
-            for rank in self._ranks:
-                said = f"the shared folder cannot be used: {error}"
-                self._exited(ExitedWorker(rank=rank, code=EXIT_TEMPORARY_FAILURE, last_lines=said, time_ms=0))
+            self._cannot_start(f"the shared folder cannot be used: {error}")
+            return
+        try:
+            secrets = worker_secrets(self._config.secrets_dir)
+        except (OSError, UnicodeDecodeError) as error:
+            # The other error would show what it could not decode.
+            why = str(error) if isinstance(error, OSError) else "one is no text"
+            self._cannot_start(f"the job's secrets cannot be read: {why}")
             return
         for local_rank, rank in enumerate(self._ranks):
             files = WorkerFiles(self._folder, rank)
@@ -118,8 +127,10 @@ class RunningRound:
                     self._world,
                     group_rank=self._group_rank,
                     local_rank=local_rank,
+                    restarts=self._restarts,
                     files=files,
                     base=os.environ,
+                    secrets=secrets,
                 ),
                 cwd=self._config.workdir,
                 log_path=files.log,
@@ -129,6 +140,11 @@ class RunningRound:
         loop = asyncio.get_running_loop()
         self._watching = [loop.create_task(self._keep_output()), loop.create_task(self._watch_for_stuck())]
         _log.info("round began", round=self.number, ranks=list(self._ranks), world_size=self._world.world_size)
+
+    def _cannot_start(self, why: str) -> None:
+        _log.error("no worker can be started", round=self.number, error=why)
+        for rank in self._ranks:
+            self._exited(ExitedWorker(rank=rank, code=EXIT_TEMPORARY_FAILURE, last_lines=why, time_ms=0))
 
     def terminate(self, patience_s: float = TERMINATE_PATIENCE_S) -> None:
         """Begin to end all workers that run; those that have not ended after `patience_s` are killed."""
@@ -151,7 +167,8 @@ class RunningRound:
         """A worker's hook said something."""
         match message:
             case Expires():
-                self._stuck.expires(rank, message.id, message.after_s, message.name)
+                limit_s = message.limit_s or message.after_s
+                self._stuck.expires(rank, message.id, message.after_s, message.name, limit_s=limit_s)
             case Ended():
                 self._stuck.ended(rank, message.id)
             case Checkpointed():
@@ -235,6 +252,21 @@ class RunningRound:
         self._on_exit(WorkerEnd(worker, error, out_of_memory))
 
 
+def own_output() -> Callable[[bytes], object] | None:
+    """What takes lines for this process's standard output; None where there is none."""
+    return _to_own_output if sys.stdout is not None else None
+
+
 def _to_own_output(lines: bytes) -> None:
-    sys.stdout.buffer.write(lines)
-    sys.stdout.buffer.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:  # a notebook's is text only
+        sys.stdout.write(lines.decode(errors="replace"))
+        return
+    try:
+        buffer.write(lines)
+        buffer.flush()
+    except OSError:
+        # What is still in the buffer is tried again when this process ends, and would make its success a failure.
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        raise

@@ -49,6 +49,7 @@ from elasticgrid.core.events import (
     Recorded,
     WorldDecided,
 )
+from elasticgrid.core.names import run_folder
 from elasticgrid.log.port import Scope
 
 _log = structlog.get_logger("elasticgrid.agent")
@@ -58,6 +59,8 @@ HEARTBEAT_EVERY_S: Final = 2.0
 REFUSED_S: Final = 60.0
 #: Of the time until the node is taken away, what ending the workers and saying so may need: at most a quarter.
 DEADLINE_SLACK_S: Final = 8.0
+#: Why rounds end that failed by themselves; those that end because the world changes did not.
+FAILED_REASONS: Final = frozenset({"failure", "stuck"})
 
 
 async def run_agent(config: AgentConfig, *, command: Sequence[str]) -> int:
@@ -122,6 +125,8 @@ class Agent:
         self._to_check: asyncio.Queue[plan.CheckCheckpoint] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._patience_s = TERMINATE_PATIENCE_S
+        self._first_decision_id = ""
+        self._failed_rounds: set[int] = set()
         self._exit_code: int | None = None
         self._hasty = asyncio.Event()
         self._failure: BaseException | None = None
@@ -130,6 +135,19 @@ class Agent:
     def departure(self) -> str:
         """Why it ends or has ended, in one word; empty while nothing makes it."""
         return self._state.departure.reason if self._state.departure is not None else ""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no worker runs here."""
+        current = self._state.current
+        return current is None or not current.running
+
+    @property
+    def finished(self) -> bool:
+        """Whether the workers of the last round here were done with the training."""
+        current = self._state.current
+        ended_well = current is not None and current.over and current.clean_end and current.drain is None
+        return ended_well and self._state.upcoming is None
 
     @property
     def bus_away_s(self) -> float:
@@ -212,10 +230,12 @@ class Agent:
 
         if self._round is not None:
             self._spawn(self._round.close())
+        restarts = instruction.world.restarts
         self._round = RunningRound(
-            self._config,
+            self._round_config(),
             instruction.world,
             instruction.group_rank,
+            restarts=restarts if restarts is not None else len(self._failed_rounds),
             hooks=self._hooks,
             guard=self._guard,
             on_exit=on_exit,
@@ -304,10 +324,14 @@ class Agent:
             self._put(item)
 
     async def _join_and_follow(self) -> None:
-        if self._config.launched and (reason := await unwanted(self._link, self._config, self._clock)):
-            _log.error("this node is not wanted", node=self._node, reason=reason)
-            self._put(plan.Unwanted(reason=reason, exit_code=1))
-            return
+        intent = plan.Cause()
+        if self._config.launched:
+            reason, intent = await unwanted(self._link, self._config, self._clock)
+            if reason:
+                _log.error("this node is not wanted", node=self._node, reason=reason)
+                self._put(plan.Unwanted(reason=reason, exit_code=1))
+                return
+            self._facts.story = intent.correlation_id
         joined = NodeJoined(
             node=self._node,
             attempt=self._config.attempt,
@@ -316,7 +340,7 @@ class Agent:
             free_port=self._state.free_port,
             pid=os.getpid(),
         )
-        self._put(plan.Joined(sequence=await self._facts.say(joined, plan.Cause())))
+        self._put(plan.Joined(sequence=await self._facts.say(joined, intent)))
         if self._config.launched:
             self._spawn(self._end_with_launch())
         scope = Scope(tenant=self._config.tenant, job=self._config.job, writer="decision")
@@ -325,9 +349,9 @@ class Agent:
                 self._read(recorded)
 
     async def _end_with_launch(self) -> None:
-        reason = await launch_over(self._link, self._config, self._clock)
+        reason, cause = await launch_over(self._link, self._config, self._clock)
         _log.warning("this node is no longer wanted", node=self._node, reason=reason)
-        self._put(plan.Unwanted(reason="launch_over", exit_code=0))
+        self._put(plan.Unwanted(reason="launch_over", exit_code=0, cause=cause))
 
     async def _end_when_refused(self) -> None:
         """A credential that is refused before its time was revoked: the launch is over, and the log out of reach."""
@@ -337,8 +361,18 @@ class Agent:
         self._hasty.set()
         self._put(plan.Unwanted(reason="refused", exit_code=1))
 
+    def _round_config(self) -> AgentConfig:
+        config = self._config
+        if not config.folder_of_run:
+            return config
+        folder = config.shared_dir / run_folder(config.job, self._first_decision_id)
+        return msgspec.structs.replace(config, shared_dir=folder)
+
     def _read(self, recorded: Recorded) -> None:
         event = recorded.event
+        self._first_decision_id = self._first_decision_id or event.id
+        if isinstance(event, Event) and isinstance(event.data, DrainDecided) and event.data.reason in FAILED_REASONS:
+            self._failed_rounds.add(event.data.round)
         if not isinstance(event, Event):
             self._ignore("unknown event type")
         elif isinstance(event.data, WorldDecided | DrainDecided | OutcomeDecided):

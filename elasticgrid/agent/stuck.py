@@ -45,7 +45,7 @@ class _Seen:
         self.stepped = False
         self.moved_s = now_s
         self.step_s: deque[float] = deque(maxlen=REMEMBERED)
-        #: By number: when it began, when it is to have ended, and its name.
+        #: By number: when it is to have ended, the time it was given, and its name.
         self.expiring: dict[int, tuple[float, float, str]] = {}
 
 
@@ -83,10 +83,10 @@ class StuckWatch:
         """A worker got on with something other than a step."""
         self._of(rank).moved_s = self._clock()
 
-    def expires(self, rank: int, number: int, after_s: float, name: str) -> None:
-        """Something is to have ended in `after_s` seconds."""
-        now_s = self._clock()
-        self._of(rank).expiring[number] = (now_s, now_s + after_s, name)
+    def expires(self, rank: int, number: int, after_s: float, name: str, *, limit_s: float | None = None) -> None:
+        """Something is to have ended in `after_s` seconds, which are left of the `limit_s` that it was given."""
+        given_s = after_s if limit_s is None else limit_s
+        self._of(rank).expiring[number] = (self._clock() + after_s, given_s, name)
 
     def ended(self, rank: int, number: int) -> None:
         """It has."""
@@ -116,9 +116,9 @@ class StuckWatch:
     def _overrun(self) -> Stall | None:
         now_s = self._clock()
         over = sorted(
-            (began_s, rank, until_s - began_s, name)
+            (until_s - limit_s, rank, limit_s, name)
             for rank, seen in self._seen.items()
-            for began_s, until_s, name in seen.expiring.values()
+            for until_s, limit_s, name in seen.expiring.values()
             if now_s >= until_s
         )
         if not over:
@@ -143,7 +143,7 @@ class StuckWatch:
             what="no_step",
             ranks=tuple(each for _, each in over),
             age_s=age_s,
-            detail=f"rank {rank} has taken no step for {age_s:.0f} s, the limit is {limit_s:.0f} s",
+            detail=f"rank {rank} has taken no step for {age_s:.0f} s, the limit is {round(limit_s, 3):g} s",
         )
 
     def _limit_s(self, seen: _Seen) -> float:

@@ -47,15 +47,23 @@ def worker_environment(
     *,
     group_rank: int,
     local_rank: int,
+    restarts: int,
     files: WorkerFiles,
     base: Mapping[str, str],
+    secrets: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """`base` with the variables of one worker of `world`, and where its files are, put over it."""
+    """`base` with the variables of one worker of `world`, and where its files are, put over it.
+
+    Args:
+        restarts: earlier rounds that failed.
+        secrets: variables that this process itself does not have.
+    """
     rank = group_rank * world.nproc_per_node + local_rank
     resume = world.resume
     return {
         "PYTHONUNBUFFERED": "1",  # a terminated worker's last lines are wanted in its log
         **base,
+        **(secrets or {}),
         "PATH": _path(base.get("PATH", os.defpath)),
         "RANK": str(rank),
         "WORLD_SIZE": str(world.world_size),
@@ -69,9 +77,8 @@ def worker_environment(
         "MASTER_ADDR": world.master_addr,
         "MASTER_PORT": str(world.master_port),
         "TORCHELASTIC_RUN_ID": config.job,
-        "TORCHELASTIC_RESTART_COUNT": str(world.round - 1),
-        # The decider keeps the budget of restarts; a round that began was within it.
-        "TORCHELASTIC_MAX_RESTARTS": str(world.round - 1),
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts if config.max_restarts is not None else restarts),
         # Rank 0 serves the store at MASTER_PORT, not the agent.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_ERROR_FILE": str(files.error),

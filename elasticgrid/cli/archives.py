@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from elasticgrid.cli.asked_for import parse_job, span_ms
 from elasticgrid.cli.completion import complete_job
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
-from elasticgrid.cli.output import Format, clock, print_data, print_table, say, stderr, waiting
-from elasticgrid.cli.times import optional_time_ms
+from elasticgrid.cli.output import Format, clock, print_data, print_table, progress_bar, say, waiting
 from elasticgrid.core.errors import ElasticGridError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ ArchiveFile = Annotated[Path, typer.Argument(help="The archive; its name ends in
 def export_events(
     file: ArchiveFile,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only this job's.", autocompletion=complete_job)
+        str | None,
+        typer.Option("--job", metavar="[TENANT/]JOB", help="Only this job's.", autocompletion=complete_job),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")] = None,
     since: Annotated[
@@ -48,7 +49,8 @@ def export_events(
     """Write the log into one file that replays with no server.
 
     The file is hash-chained and compressed, has no credentials in it, and is proven before it takes its name. What is
-    appended meanwhile is not in it.
+    appended meanwhile is not in it. With --since it has the jobs of that time from their submission, so that it can be
+    verified, and samples from where their rounds of then began.
 
     Example: elasticgrid events export incident.egz --since 2h --with-samples
     """
@@ -56,14 +58,20 @@ def export_events(
 
     if file.exists() and not force:
         raise InvalidInput("is there already", where=str(file), hint="--force replaces it")
+    since_ms, until_ms = span_ms(since, until)
+    if job is not None:
+        tenant, job = parse_job(job, tenant, where="--job")
     asked: dict[str, object] = {
         "job": job,
         "tenant": tenant,
-        "since_ms": optional_time_ms(since, where="--since"),
-        "until_ms": optional_time_ms(until, where="--until"),
+        "since_ms": since_ms,
+        "until_ms": until_ms,
         "with_samples": True if with_samples else None,
     }
+    require_writable(file.parent)
     with gateway(flags(url, key_file, data)) as grid:
+        if job is not None:
+            require_job(grid, tenant, job)
         header, footer = download(grid, file, asked)
     wanted = chosen(output, json)
     if wanted is Format.TEXT:
@@ -72,6 +80,31 @@ def export_events(
         print_data({"file": str(file), "header": header, "footer": footer}, wanted)
     say(f"next: elasticgrid replay verify {file}")
     return OK
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse to begin what could not be written down.
+
+    Raises:
+        InvalidInput: there is no such folder, or nothing can be written to it.
+    """
+    if not folder.is_dir():
+        raise InvalidInput("there is no such folder", where=str(folder), hint="make it, or name another file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInput("this folder cannot be written in", where=str(folder), hint="name another file")
+
+
+def require_job(grid: Gateway, tenant: str | None, job: str) -> None:
+    """Ask whether the log has anything about a job; of any tenant that may be seen when none is named.
+
+    Raises:
+        NotFound: it has not.
+    """
+    from elasticgrid.projections.results import EventPage
+
+    if not grid.get("/v1/events", EventPage, job=job, tenant=tenant, limit=1).items:
+        name = f"{tenant}/{job}" if tenant is not None else job
+        raise NotFound(f"there is no job {name}", where="--job", hint="elasticgrid jobs list shows them")
 
 
 def download(grid: Gateway, file: Path, asked: dict[str, object]) -> tuple[ArchiveHeader, ArchiveFooter]:
@@ -119,6 +152,9 @@ def _contents(file: Path, header: ArchiveHeader, footer: ArchiveFooter) -> Itera
     yield "samples", samples
     if footer.redacted:
         yield "withheld", f"credentials in {footer.redacted} events"
+    if header.filters.context and header.filters.since_ms is not None:
+        since = clock(header.filters.since_ms)
+        yield "begins", f"{since}; what its jobs and the grid were until then is in it, to fold it from"
     if not header.filters.everything:
         yield "part of the log", "decisions that looked at other jobs' nodes cannot be verified from it"
     yield "written", clock(header.created_ms)
@@ -138,12 +174,13 @@ def import_events(
     """Load an archive into an empty grid, to look at it there.
 
     The jobs come in as records: they are shown like any other, but nobody decides about them and nothing is launched.
-    Start an empty grid with: elasticgrid up --data study.
+    Their decisions are verified, and run under another policy, on the archive itself. Start an empty grid with:
+    elasticgrid up --data study.
 
     Example: elasticgrid events import incident.egz --tenant incident --data study
     """
     from elasticgrid.cli.client import gateway
-    from elasticgrid.log.importing import Imported
+    from elasticgrid.log.importing import ARCHIVE, Imported
 
     try:
         reading = file.open("rb")
@@ -151,8 +188,14 @@ def import_events(
         raise NotFound("there is no such archive", where=str(file)) from error
     except OSError as error:
         raise ElasticGridError(f"the archive cannot be read: {error.strerror}", where=str(file)) from error
-    with reading, gateway(flags(url, key_file, data)) as grid, _bar("sending") as progress:
-        imported = grid.upload("/v1/events/import", reading, Imported, on_progress=progress, tenant=tenant)
+    try:
+        with reading, gateway(flags(url, key_file, data)) as grid, _bar("sending") as progress:
+            imported = grid.upload("/v1/events/import", reading, Imported, on_progress=progress, tenant=tenant)
+    except ElasticGridError as error:
+        if error.where.partition(":")[0] == ARCHIVE:
+            named = error.where.replace(ARCHIVE, str(file), 1)
+            raise type(error)(error.what, where=named, hint=error.hint.replace("FILE", str(file))) from error
+        raise
     wanted = chosen(output, json)
     if wanted is Format.TEXT:
         print_table(
@@ -166,6 +209,7 @@ def import_events(
         )
     else:
         print_data(imported, wanted)
+    say(f"its decisions are proved by the archive, not by this grid: elasticgrid replay verify {file}")
     say(f"next: elasticgrid jobs list --tenant {imported.tenant}")
     return OK
 
@@ -173,11 +217,10 @@ def import_events(
 @contextmanager
 def _bar(what: str) -> Iterator[OnProgress]:
     """A progress bar over bytes, where one can be shown."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
-    console = stderr()
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task(what, total=None)
 
         def on_progress(size: int, whole: int) -> None:

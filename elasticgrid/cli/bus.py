@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from elasticgrid.cli.failures import OK
-from elasticgrid.cli.options import DataDir, KeyFile, Url, flags
-from elasticgrid.cli.output import say
+from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
+from elasticgrid.cli.output import Format, print_data, say
 from elasticgrid.core.errors import InvalidInput
 
 GROUP = "Run a grid"
@@ -35,6 +35,8 @@ def init(
     ca: Annotated[
         Path | None, typer.Option("--ca", help="Certificates, as PEM, that the server's own is checked with.")
     ] = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
 ) -> int:
     """Write what a nats-server of your own includes, and a credential for each service.
 
@@ -45,7 +47,11 @@ def init(
     from elasticgrid.bus.deployment import write_deployment
 
     pem = ca.read_text() if ca is not None else ""
-    for path in write_deployment(folder, accounts_dir, int(time.time()), ca=pem):
+    written = write_deployment(folder, accounts_dir, int(time.time()), ca=pem)
+    if chosen(output, json) is not Format.TEXT:
+        print_data({"files": [str(path) for path in written]}, chosen(output, json))
+        return OK
+    for path in written:
         say(f"wrote {path}")
     say("next: include trust.conf in the server's configuration; each service gets its own file, the launcher also")
     say("      authority.key (ELASTICGRID_BUS_AUTHORITY)")
@@ -92,6 +98,8 @@ def watcher(
     name: Annotated[str, typer.Option("--name", help="Of the dashboard.")] = "dashboard",
     lasts_s: Annotated[int, typer.Option("--lasts-s", help="How long it is valid, in seconds.")] = 3_600,
     websocket: Annotated[bool, typer.Option("--websocket", help="For the WebSocket listener alone.")] = False,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -108,5 +116,9 @@ def watcher(
     with gateway(flags(url, key_file, data)) as grid:
         made = grid.post("/v1/bus/watchers", WatcherCredential, wish)
     write_credentials(out.absolute(), made.credentials)
+    if chosen(output, json) is not Format.TEXT:
+        # Without what is secret of it: that is in the file.
+        print_data({"file": str(out), "tenant": made.tenant, "expires_s": made.expires_s}, chosen(output, json))
+        return OK
     say(f"wrote {out}: reads the events of {made.tenant} for {lasts_s} s")
     return OK

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 import httpx
 import msgspec
 
+from elasticgrid.cli.flag_names import flag_of, with_flags
 from elasticgrid.cli.output import say
 from elasticgrid.config.settings import Settings, resolve
 from elasticgrid.core.errors import (
@@ -126,6 +127,13 @@ def quota_path(tenant: str) -> str:
     if not is_name(tenant):
         raise NotFound(f"there is no tenant {tenant[:80]!r}", hint="elasticgrid tenants list shows their names")
     return f"/v1/quotas/{tenant}"
+
+
+def tenant_path(tenant: str) -> str:
+    """The path of a tenant. Raises as `job_path`."""
+    if not is_name(tenant):
+        raise NotFound(f"there is no tenant {tenant[:80]!r}", hint="elasticgrid tenants list shows their names")
+    return f"/v1/tenants/{tenant}"
 
 
 class Gateway:
@@ -284,7 +292,8 @@ def _error_of(answer: httpx.Response) -> ElasticGridError:
     except msgspec.MsgspecError:
         problem = _Problem(detail=f"the gateway answered {answer.status_code} {answer.reason_phrase}")
     kind = _BY_CODE.get(problem.code) or _BY_STATUS.get(answer.status_code, ElasticGridError)
-    return kind(problem.detail or problem.title, where=problem.where, hint=problem.hint, story=problem.more)
+    what, hint, *story = map(with_flags, (problem.detail or problem.title, problem.hint, *problem.more))
+    return kind(what, where=flag_of(problem.where), hint=hint, story=story)
 
 
 @contextmanager
@@ -344,7 +353,12 @@ def trusted(settings: Settings, url: str) -> ssl.SSLContext | bool:
 def own_tenant(flags: dict[str, str | None]) -> str:
     """The tenant of whoever asks: their key's, or `default` for a key of the whole grid. Raises as `gateway`."""
     with gateway(flags) as grid:
-        return grid.get("/v1/whoami", _WhoAmI).tenant or "default"
+        return tenant_of(grid) or "default"
+
+
+def tenant_of(grid: Gateway) -> str:
+    """The one tenant that whoever asks sees anything of; empty for a key of the whole grid."""
+    return grid.get("/v1/whoami", _WhoAmI).tenant
 
 
 def where(settings: Settings) -> tuple[str, str]:

@@ -14,17 +14,31 @@ if TYPE_CHECKING:
 #: Somebody waits at the keyboard.
 TIMEOUT_S: Final = 1.0
 _MOST: Final = 200
+#: Whose jobs an id alone names, for whoever sees those of several.
+DEFAULT_TENANT: Final = "default"
 _FLAGS: Final = {"gateway_url": "url", "key_file": "key_file", "data_dir": "data"}
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Ids of jobs that begin so, the newest first, each with its phase."""
+    """Jobs that begin so, the newest first, each with its phase: as ids, or as TENANT/ID where an id is not enough.
+
+    That is so for whoever sees several tenants and has named none, of tenants that are not the default one.
+    """
 
     def jobs(grid: Gateway) -> list[tuple[str, str]]:
+        from elasticgrid.cli.client import tenant_of
+        from elasticgrid.cli.output import counted
         from elasticgrid.projections.results import JobPage
 
-        page = grid.get("/v1/jobs", JobPage, tenant=context.params.get("tenant"), limit=_MOST)
-        return [(job.id, f"{job.phase}, {job.world_nodes} nodes") for job in page.items]
+        tenant = context.params.get("tenant")
+        found = grid.get("/v1/jobs", JobPage, tenant=tenant, limit=_MOST).items
+        foreign = any(job.tenant != DEFAULT_TENANT for job in found)
+        own = tenant or (tenant_of(grid) if foreign else "") or DEFAULT_TENANT
+
+        def name(tenant: str, job: str) -> str:
+            return job if tenant == own and "/" not in incomplete else f"{tenant}/{job}"
+
+        return [(name(job.tenant, job.id), f"{job.phase}, {counted(job.world_nodes, 'node')}") for job in found]
 
     return _beginning_with(incomplete, context, jobs)
 

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from elasticgrid.cli.asked_for import job_in, parse_job, place, tell_place
 from elasticgrid.cli.failures import OK
+from elasticgrid.cli.history import Salvage
 from elasticgrid.cli.options import (
     DataDir,
     JobArgument,
@@ -21,7 +23,6 @@ from elasticgrid.cli.options import (
     tenant_flag,
 )
 from elasticgrid.cli.output import Format, print_data, print_table, print_text, say, waiting
-from elasticgrid.cli.times import time_ms
 
 GROUP = "Look"
 
@@ -51,6 +52,7 @@ def list_decisions(
     from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import DecisionPage
 
+    tenant, job = parse_job(job, tenant)
     with gateway(flags(url, key_file, data)) as grid:
         page = grid.get(job_path(job, "decisions"), DecisionPage, tenant=tenant, limit=limit)
     if chosen(output, json) is not Format.TEXT:
@@ -84,6 +86,7 @@ def why(
         str | None, typer.Option("--at", metavar="WHEN", help="A sequence, a UTC time, or so long ago such as 15m.")
     ] = None,
     tenant: Tenant = None,
+    salvage: Salvage = False,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -95,22 +98,31 @@ def why(
     Example: elasticgrid decisions why elastic-numpy-abc123 --at 15m
     """
     from elasticgrid.cli.client import own_tenant
-    from elasticgrid.cli.history import events_of
+    from elasticgrid.cli.history import events_of, tell_read
     from elasticgrid.review.card import card_lines, decision_card
+    from elasticgrid.review.job_names import SeenJobs
 
-    sequence = int(at) if at is not None and at.isdigit() else None
-    moment = time_ms(at, where="--at") if at is not None and sequence is None else None
-    if tenant is None:
-        tenant = own_tenant(flags(url, key_file, data)) if archive is None else "default"
-    with waiting("reading the log"), events_of(archive, flags(url, key_file, data)) as events:
-        card = decision_card(events, tenant, job, sequence=sequence, time_ms=moment)
-    if chosen(output, json) is not Format.TEXT:
-        print_data(card, chosen(output, json))
-        return OK
-    for line in card_lines(card):
-        print_text(line)
+    sequence, moment_ms = place(at, where="--at")
+    tenant, job = parse_job(job, tenant)
+    if tenant is None and archive is None:
+        tenant = own_tenant(flags(url, key_file, data))
+    with waiting("reading the log"), events_of(archive, flags(url, key_file, data), salvage=salvage) as events:
+        key = (tenant, job) if tenant is not None else job_in(events, job, where="JOB")
+        read = SeenJobs(events)
+        card = decision_card(read, *key, sequence=sequence, time_ms=moment_ms)
+    wanted = chosen(output, json)
+    if wanted is Format.TEXT:
+        for line in card_lines(card):
+            print_text(line)
+    else:
+        print_data(card, wanted)
+    tell_place(sequence, moment_ms, card.asked_sequence, read, is_archive=archive is not None)
+    ended = tell_read(events)
+    if wanted is not Format.TEXT:
+        return ended
     if archive is not None:
-        say(f"next: elasticgrid replay timeline {archive} --job {job}")
+        flag = " --salvage" if salvage else ""
+        say(f"next: elasticgrid replay timeline {archive} --job {'/'.join(key)}{flag}")
     else:
         say(f"next: elasticgrid jobs watch {job}{tenant_flag(tenant)}")
-    return OK
+    return ended

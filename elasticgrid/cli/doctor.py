@@ -39,8 +39,7 @@ def doctor(
     """Look for the usual troubles and say what helps; exit 1 if there is one.
 
     Engine, nats-server, permissions, disk, port, gateway, key, versions, the log against its mirror, clocks, bus and
-    its credential. Nothing is
-    started or changed.
+    its credential. Nothing is changed; the log of a grid that does not run is compared on a copy.
 
     Example: elasticgrid doctor
     """

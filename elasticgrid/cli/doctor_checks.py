@@ -39,10 +39,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         http: the address a gateway of this machine would listen on; `http_taken` whether somebody listens there.
         gateway_url: the gateway that settings name, empty when there is none; `gateway_problem` why it does not answer.
+        gateway_here: it runs from the data folder.
         gateway_status: the HTTP status of a question asked with the key.
         gateway_ready: whether it reaches its log; `gateway_ready_problem` what it says when not.
-        log_compared: events of the log that are as its mirror says, None where nobody could be asked; `log_problem`
-            where they are not.
+        log_compared: events of the log that are as its mirror says, None where nothing could be compared, with why as
+            `log_unknown`; `log_problem` where they are not, `log_remedy` what helps.
         our_version, gateway_version: of elasticgrid.
         skew_s: the gateway's clock minus ours; `round_trip_s` how uncertain that is.
         key_file: the file of the key; `key_problem` why it cannot be read; `key_mode` its permissions.
@@ -50,7 +51,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         server_path, server_version, server_problem: the embedded nats-server.
         data_dir: the data folder, `data_dir_problem` why it cannot be written to.
         free_bytes, total_bytes: of its file system.
-        bus_url: the bus that the environment names; `bus_problem` why it cannot be reached or entered.
+        bus_url: the bus that the environment names, or with `bus_here` the one that runs from the data folder;
+            `bus_problem` why it cannot be reached or entered.
         bus_server_version: of the server there.
         credentials: the file to enter the bus with; `credentials_problem` why it cannot be read.
         credentials_refused: the bus was reached and did not take it.
@@ -59,8 +61,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
     http_taken: bool | None = None
     gateway_url: str = ""
+    gateway_here: bool = False
     log_compared: int | None = None
     log_problem: str = ""
+    log_remedy: str = ""
+    log_unknown: str = ""
     gateway_problem: str = ""
     gateway_status: int | None = None
     gateway_ready: bool | None = None
@@ -82,6 +87,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None = None
     total_bytes: int = 0
     bus_url: str = ""
+    bus_here: bool = False
     bus_problem: str = ""
     bus_server_version: str = ""
     credentials: str = ""
@@ -154,6 +160,8 @@ def disk(found: Found) -> Finding:
 
 def port(found: Found) -> Finding:
     """The gateway's port is free, or it is our gateway that has it."""
+    if found.gateway_here and not found.gateway_problem:
+        return _ok("port", f"this folder's gateway listens at {found.gateway_url}")
     if found.http_taken is None:
         return _skipped("port", f"{found.http} is no address of this machine")
     if not found.http_taken:
@@ -222,9 +230,10 @@ def version(found: Found) -> Finding:
 def log(found: Found) -> Finding:
     """A log that is what its mirror says."""
     if found.log_problem:
-        return _problem("log", found.log_problem, "stop the grid and run: elasticgrid events restore --from mirror")
+        remedy = found.log_remedy or "stop the grid and run: elasticgrid events restore --from mirror"
+        return _problem("log", found.log_problem, remedy)
     if found.log_compared is None:
-        return _skipped("log", "no gateway with a mirror to ask")
+        return _skipped("log", found.log_unknown or "no gateway with a mirror to ask")
     return _ok("log", f"{found.log_compared:,} events are as their mirror says")
 
 
@@ -247,11 +256,12 @@ def clock(found: Found) -> Finding:
 def bus(found: Found) -> Finding:
     """A bus that can be reached."""
     if not found.bus_url:
-        return _skipped("bus", "ELASTICGRID_NATS_URL is not set; `elasticgrid up` has its own")
+        return _skipped("bus", "ELASTICGRID_NATS_URL is not set, and none runs from the data folder")
     if found.bus_problem and not found.credentials_refused:
-        return _problem(
-            "bus", f"{found.bus_url}: {found.bus_problem}", "start it, open its port, or correct ELASTICGRID_NATS_URL"
-        )
+        remedy = "start it, open its port, or correct ELASTICGRID_NATS_URL"
+        if found.bus_here:
+            remedy = f"its log is in {found.data_dir}/bus; stop the grid and start it again: elasticgrid up"
+        return _problem("bus", f"{found.bus_url}: {found.bus_problem}", remedy)
     return _ok("bus", f"{found.bus_url} can be reached")
 
 

@@ -1,4 +1,4 @@
-"""What `doctor` looks at: this machine, the gateway and the bus. No probe raises, starts or changes anything."""
+"""What `doctor` looks at: this machine, the gateway, the bus, and the log. No probe raises or changes anything."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from elasticgrid import __version__
+from elasticgrid import __version__, environment
 from elasticgrid.bus.connect import BusAddress, connect, disconnect
 from elasticgrid.bus.credentials import read_credentials
-from elasticgrid.bus.embedded import find_nats_server
+from elasticgrid.bus.embedded import EmbeddedServer, find_nats_server
+from elasticgrid.bus.server_config import LOOPBACK
 from elasticgrid.cli.client import read_key, where
 from elasticgrid.cli.doctor_checks import Found
 from elasticgrid.config.settings import Settings
-from elasticgrid.core.errors import BusUnavailable, ElasticGridError, InvalidInput, LogDiverged
+from elasticgrid.core.errors import BusUnavailable, ElasticGridError, InvalidInput, LogDiverged, NotAllowed
+from elasticgrid.log.mirror_file import MIRROR_FILE, MirrorDamaged
+from elasticgrid.log.offline_check import check_offline
+from elasticgrid.log.restore_folder import held
+from elasticgrid.runtime.gateway_file import read_gateway_file
 
 TIMEOUT_S: Final = 3.0
 #: How long all of the log may take to be compared with its mirror.
@@ -40,9 +45,11 @@ def look(settings: Settings, environ: Mapping[str, str], *, http: str, nats_serv
         **_engines(),
         **_server(nats_server),
         **_folder(data_dir),
-        **_gateway(settings),
-        **asyncio.run(_bus(environ)),
+        **_gateway(settings, data_dir),
+        **asyncio.run(_bus(environ, data_dir.absolute())),
     }
+    if "gateway_version" not in facts:
+        facts |= asyncio.run(_stopped_log(data_dir.absolute(), nats_server))
     return Found(http=http, our_version=__version__, **facts)
 
 
@@ -94,12 +101,14 @@ def _folder(data_dir: Path) -> dict[str, Any]:
     return {**facts, "free_bytes": usage.free, "total_bytes": usage.total}
 
 
-def _gateway(settings: Settings) -> dict[str, Any]:
+def _gateway(settings: Settings, data_dir: Path) -> dict[str, Any]:
     try:
         url, key_file = where(settings)
     except InvalidInput:
         return {"gateway_url": settings.gateway_url.value, "key_problem": "no key is named"}
+    here = read_gateway_file(data_dir)
     facts: dict[str, Any] = {"gateway_url": url, "key_file": key_file}
+    facts["gateway_here"] = here is not None and here.url == url
     key = ""
     if key_file == "-":
         facts["key_problem"] = "a key from standard input is not read here"
@@ -127,15 +136,27 @@ def _answers(asking: httpx.Client, key: str) -> dict[str, Any]:
     if "Date" in version.headers:
         theirs_s = parsedate_to_datetime(version.headers["Date"]).timestamp()
         facts["skew_s"] = theirs_s - (begun_s + round_trip_s / 2)
-    ready = asking.get("/v1/readyz")
-    facts["gateway_ready"] = ready.is_success
-    if not ready.is_success:
-        facts["gateway_ready_problem"] = str(msgspec.json.decode(ready.content, type=dict[str, Any]).get("detail", ""))
+    facts |= _readiness(asking)
     if key:
         headers = {"X-API-Key": key}
         facts["gateway_status"] = asking.get("/v1/jobs", params={"limit": 1}, headers=headers).status_code
-        facts |= _log(asking.post("/v1/events/verify", headers=headers, timeout=COMPARE_TIMEOUT_S))
+        if facts["gateway_ready"]:
+            facts |= _log(asking.post("/v1/events/verify", headers=headers, timeout=COMPARE_TIMEOUT_S))
+        else:
+            facts["log_unknown"] = "the gateway does not reach the log"
     return facts
+
+
+def _readiness(asking: httpx.Client) -> dict[str, Any]:
+    """A gateway that answered before, and not now, waits for its log."""
+    try:
+        ready = asking.get("/v1/readyz")
+    except httpx.TimeoutException:
+        return {"gateway_ready": False, "gateway_ready_problem": f"its log did not answer within {TIMEOUT_S:g} s"}
+    if ready.is_success:
+        return {"gateway_ready": True}
+    said = msgspec.json.decode(ready.content, type=dict[str, Any])
+    return {"gateway_ready": False, "gateway_ready_problem": str(said.get("detail", ""))}
 
 
 def _log(answer: httpx.Response) -> dict[str, Any]:
@@ -146,11 +167,46 @@ def _log(answer: httpx.Response) -> dict[str, Any]:
     return {"log_problem": str(said.get("detail", ""))} if said.get("code") == LogDiverged.code else {}
 
 
-async def _bus(environ: Mapping[str, str]) -> dict[str, Any]:
+async def _stopped_log(data_dir: Path, nats_server: str | None) -> dict[str, Any]:
+    """The comparison of a log with its mirror where no gateway could make it, on copies of both."""
+    try:
+        verified = await check_offline(data_dir, data_dir / MIRROR_FILE, nats_server=nats_server)
+    except (LogDiverged, MirrorDamaged) as error:
+        problem = {"log_problem": f"{error.what} ({error.where})"}
+        return problem | ({"log_remedy": error.hint} if isinstance(error, MirrorDamaged) else {})
+    except NotAllowed:
+        return {"log_unknown": "the bus runs, and no gateway could be asked"}
+    except ElasticGridError as error:
+        return {"log_unknown": error.what}
+    except OSError as error:
+        return {"log_unknown": f"it cannot be looked at: {error.strerror or error}"}
+    return {"log_compared": verified.compared}
+
+
+def _own_bus(data_dir: Path, ca: str) -> BusAddress | None:
+    """The bus that `elasticgrid up` runs in this folder; None where none runs, or what to trust it by is not known."""
+    folder = EmbeddedServer(data_dir).folder
+    try:
+        port = int((folder / "port").read_text())
+        secured = "\ntls: {" in (folder / "nats-server.conf").read_text()
+        with held(folder):
+            return None
+    except NotAllowed:
+        if secured and not ca:
+            return None
+        return BusAddress(f"{'tls' if secured else 'nats'}://{LOOPBACK}:{port}", str(folder / "service.json"), ca)
+    except (OSError, ValueError, InvalidInput):
+        return None
+
+
+async def _bus(environ: Mapping[str, str], data_dir: Path) -> dict[str, Any]:
     address = BusAddress.from_environment(environ)
+    ca = environ.get(environment.NATS_CA, "").strip()
+    here = None if address is not None else await asyncio.to_thread(_own_bus, data_dir, ca)
+    address = address or here
     if address is None:
         return {}
-    facts: dict[str, Any] = {"bus_url": address.url, "credentials": address.credentials}
+    facts: dict[str, Any] = {"bus_url": address.url, "credentials": address.credentials, "bus_here": here is not None}
     if address.credentials:
         try:
             read_credentials(address.credentials)

@@ -7,16 +7,20 @@ from typing import Annotated
 
 import typer
 
-from elasticgrid.cli.archives import export_events, import_events
+from elasticgrid.cli.archives import export_events, import_events, require_job
+from elasticgrid.cli.asked_for import known_types, parse_job
 from elasticgrid.cli.completion import complete_job
 from elasticgrid.cli.failures import INTERRUPTED, OK
+from elasticgrid.cli.history import Salvage
 from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
 from elasticgrid.cli.output import Format, clock, on_terminal, print_data, print_line, print_table, print_text, say
 from elasticgrid.cli.restore import restore_events
 from elasticgrid.core.errors import InvalidInput
 
 GROUP = "The log"
-Job = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only this job's.", autocompletion=complete_job)]
+Job = Annotated[
+    str | None, typer.Option("--job", metavar="[TENANT/]JOB", help="Only this job's.", autocompletion=complete_job)
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -52,8 +56,16 @@ def list_events(
     from elasticgrid.cli.client import gateway
     from elasticgrid.projections.results import EventPage
 
+    if kind is not None:
+        known_types((kind,))
+    if job is not None:
+        tenant, job = parse_job(job, tenant, where="--job")
     with gateway(flags(url, key_file, data)) as grid:
         page = grid.get("/v1/events", EventPage, job=job, tenant=tenant, type=kind, after=after, limit=limit)
+        if job is not None and not page.items:
+            require_job(grid, tenant, job)
+    if not page.items:
+        say("no event matches")
     if chosen(output, json) is not Format.TEXT:
         print_data(page.items, chosen(output, json))
         return OK
@@ -87,6 +99,8 @@ def tail(
     """
     from elasticgrid.cli.client import gateway, job_path
 
+    if job is not None:
+        tenant, job = parse_job(job, tenant, where="--job")
     path = job_path(job, "events", "stream") if job is not None else "/v1/events/stream"
     last = after
     with gateway(flags(url, key_file, data)) as grid:
@@ -105,11 +119,14 @@ def tail(
 
 def show(
     sequence: Annotated[int, typer.Argument(help="The event's sequence.", min=1)],
-    causes: Annotated[bool, typer.Option("--causes", help="What led to it, the first cause first.")] = False,
+    causes: Annotated[
+        bool, typer.Option("--causes", help="What led to it: the event, then its cause, and so on.")
+    ] = False,
     effects: Annotated[bool, typer.Option("--effects", help="What it led to.")] = False,
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="FILE", help="Of an archive instead of the live log.")
     ] = None,
+    salvage: Salvage = False,
     output: Output = Format.TEXT,
     json: Json = False,
     url: Url = None,
@@ -120,23 +137,23 @@ def show(
 
     Example: elasticgrid events show 42 --causes
     """
-    from elasticgrid.cli.history import events_of
+    from elasticgrid.cli.history import events_of, tell_read
     from elasticgrid.review import causes as chains
 
     if causes and effects:
         raise InvalidInput("--causes and --effects are two questions", hint="ask one at a time")
-    with events_of(archive, flags(url, key_file, data)) as log:
+    with events_of(archive, flags(url, key_file, data), salvage=salvage) as log:
         if not causes and not effects:
             recorded = chains.find(log, sequence)
             shown = Format.JSON if chosen(output, json) is Format.TEXT else chosen(output, json)
             print_data(
                 {"sequence": recorded.sequence, "recorded_ms": recorded.recorded_ms, "event": recorded.event}, shown
             )
-            return OK
+            return tell_read(log)
         steps = chains.causes(log, sequence) if causes else chains.effects(log, sequence)
     if chosen(output, json) is not Format.TEXT:
         print_data(steps, chosen(output, json))
-        return OK
-    for step in steps:
-        print_text(f"{'  ' * step.depth}{step.line.text()}")
-    return OK
+    else:
+        for line in chains.chain_lines(steps):
+            print_text(line)
+    return tell_read(log)

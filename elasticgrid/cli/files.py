@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from elasticgrid.cli.failures import FAILED, OK, exit_code
 from elasticgrid.cli.options import Json, Output, chosen
-from elasticgrid.cli.output import Format, print_data, say
+from elasticgrid.cli.output import Format, counted, print_data, say
 from elasticgrid.core.errors import InvalidInput
 
 GROUP = "Files"
@@ -66,33 +65,35 @@ def validate(
 ) -> int:
     """Check a job or grid file and say everything that is wrong with it, with line, field and hint.
 
-    Of a SkyPilot task file it also says what is not honoured. With another output than text, prints what was read.
+    It warns of what looks like a secret in the job and, where the work folder is at hand, in that. Of a SkyPilot task
+    file it also says what is not honoured. With another output than text, prints what was read.
 
     Example: elasticgrid validate examples/elastic_numpy/job.yaml --grid examples/elastic_numpy/grid.yaml
     """
+    from elasticgrid.cli.job_files import read_job_file
+    from elasticgrid.cli.job_warnings import warn_of_job
     from elasticgrid.config.grid_file import read_grid
-    from elasticgrid.config.skypilot_file import read_job_or_task
     from elasticgrid.core.placement import check_placeable
 
     wanted = chosen(output, json)
     if (kind or _kind_of(file)) is Kind.GRID:
         providers = read_grid(file)
         if wanted is Format.TEXT:
-            say(f"{file}: a grid of {len(providers)} providers")
+            say(f"{file}: a grid of {counted(len(providers), 'provider')}")
             say(f"next: elasticgrid up --config {file}")
         else:
             print_data(providers, wanted)
         return OK
-    spec, notes = read_job_or_task(file, submitted_ms=time.time_ns() // 1_000_000)
-    for note in notes:
-        say(f"not honoured: {note}")
+    spec = read_job_file(file, {})
     if grid is not None:
         refusal = check_placeable(spec, read_grid(grid))
         if refusal is not None:
             raise refusal
+    warn_of_job(spec)
     if wanted is Format.TEXT:
         placeable = f", can be placed on {grid}" if grid is not None else ""
-        say(f"{file}: job {spec.name} of {spec.min_nodes} to {spec.max_nodes} nodes{placeable}")
+        size = f"{spec.min_nodes} to " if spec.min_nodes < spec.max_nodes else ""
+        say(f"{file}: job {spec.name} of {size}{counted(spec.max_nodes, 'node')}{placeable}")
         say(f"next: elasticgrid submit {file}")
     else:
         print_data(spec, wanted)

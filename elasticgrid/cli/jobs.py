@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
+from elasticgrid.cli.asked_for import parse_job
 from elasticgrid.cli.failures import FAILED, INTERRUPTED, OK
+from elasticgrid.cli.hints import next_command
 from elasticgrid.cli.logs import logs
 from elasticgrid.cli.options import (
     DataDir,
@@ -21,12 +22,12 @@ from elasticgrid.cli.options import (
     Url,
     chosen,
     flags,
-    tenant_flag,
 )
 from elasticgrid.cli.output import (
     Format,
     ago,
     clock,
+    counted,
     dollars,
     plain_terminal,
     print_data,
@@ -34,14 +35,13 @@ from elasticgrid.cli.output import (
     print_table,
     say,
 )
-from elasticgrid.cli.watch import job_rows, live, watch
+from elasticgrid.cli.watch import TERMINAL, job_rows, live, outcome_of, tell_of_going_on, watch
 
 if TYPE_CHECKING:
     from elasticgrid.cli.client import Gateway
     from elasticgrid.projections.results import EventView, JobDetail, JobSummary
 
 GROUP = "Jobs"
-TERMINAL = ("completed", "failed", "cancelled")
 
 
 def register(app: typer.Typer) -> None:
@@ -79,19 +79,20 @@ def submit(
 ) -> int:
     """Submit a job. What this grid can never run is refused at once, with the reason.
 
-    A SkyPilot task file is taken as well; what of it is not honoured is said. With --wait the exit code is 0 only if
-    the job completed.
+    A SkyPilot task file is taken as well; what of it is not honoured is said. It warns of what looks like a secret that
+    the log, or a copy of the work folder, would keep. With --wait the exit code is 0 only if the job completed.
 
     Example: elasticgrid submit examples/elastic_numpy/job.yaml --wait
     """
     from elasticgrid.cli.client import gateway
-    from elasticgrid.config.skypilot_file import read_job_or_task
+    from elasticgrid.cli.job_files import read_job_file
+    from elasticgrid.cli.job_warnings import warn_of_job
     from elasticgrid.gateway.answers import Submission
 
-    spec, notes = read_job_or_task(file, submitted_ms=time.time_ns() // 1_000_000)
-    for note in notes:
-        say(f"not honoured: {note}")
-    with gateway(flags(url, key_file, data)) as grid:
+    spec = read_job_file(file, flags(url, key_file, data))
+    warn_of_job(spec)
+    where = flags(url, key_file, data)
+    with gateway(where) as grid:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         answer = grid.post("/v1/jobs", Submission, spec, headers=headers, tenant=tenant, dry_run=dry_run or None)
         if answer.job is None:
@@ -104,28 +105,27 @@ def submit(
                 print(answer.job.id)
             else:
                 print_data(answer.job, chosen(output, json))
-            say(f"next: elasticgrid jobs watch {answer.job.id}")
+            say(f"next: {next_command('jobs watch', answer.job.id, tenant=answer.job.tenant, where=where)}")
             return OK
-        return _wait(grid, answer.job, tenant, chosen(output, json))
+        return _wait(grid, answer.job, chosen(output, json), where)
 
 
-def _wait(grid: Gateway, job: JobSummary, tenant: str | None, output: Format) -> int:
+def _wait(grid: Gateway, job: JobSummary, output: Format, where: Mapping[str, str | None]) -> int:
     from elasticgrid.cli.client import job_path
     from elasticgrid.projections.results import JobDetail
 
     say(f"submitted {job.id}; Ctrl-C stops waiting, not the job")
-    events = grid.events(job_path(job.id, "events", "stream"), after=0, tenant=tenant)
+    events = grid.events(job_path(job.id, "events", "stream"), after=0, tenant=job.tenant)
     try:
         if output is Format.TEXT and not plain_terminal():
-            live(grid, job.id, tenant, events)
+            live(grid, job.id, job.tenant, events)
         else:
             _follow(events, output)
     except KeyboardInterrupt:
-        say(f"the job goes on; look again with: elasticgrid jobs watch {job.id}")
-        say(f"cancel it with: elasticgrid jobs cancel {job.id}")
+        tell_of_going_on(job.id, job.tenant, where)
         return INTERRUPTED
-    detail = grid.get(job_path(job.id), JobDetail, tenant=tenant, view="full")
-    _print_job(detail, output)
+    detail = grid.get(job_path(job.id), JobDetail, tenant=job.tenant, view="full")
+    _print_job(detail, output, where)
     return OK if detail.job.phase == "completed" else FAILED
 
 
@@ -154,10 +154,16 @@ def list_jobs(
 
     Example: elasticgrid jobs list --phase running
     """
-    from elasticgrid.cli.client import gateway
+    from elasticgrid.cli.client import gateway, tenant_path
+    from elasticgrid.core.errors import InvalidInput
+    from elasticgrid.core.job import Phase
+    from elasticgrid.gateway.tenants import TenantView
     from elasticgrid.projections.results import JobPage
 
-    with gateway(flags(url, key_file, data)) as grid:
+    if phase is not None and phase not in get_args(Phase):
+        raise InvalidInput(f"there is no phase {phase!r}", where="--phase", hint=", ".join(get_args(Phase)))
+    where = flags(url, key_file, data)
+    with gateway(where) as grid:
         found: list[JobSummary] = []
         cursor: str | None = None
         while len(found) < limit:
@@ -168,29 +174,35 @@ def list_jobs(
             cursor = page.next_cursor
             if not cursor:
                 break
+        if not found and tenant is not None:
+            # A list is empty for whomever one does not know of: that there is such a tenant is asked for.
+            grid.get(tenant_path(tenant), TenantView)
     if chosen(output, json) is not Format.TEXT:
         print_data(found, chosen(output, json))
         return OK
     several = len({job.tenant for job in found}) > 1
     print_table(
-        ("!job", "phase", "nodes", "#cost", "submitted", "~last decision"),
+        ("!job", "phase", "nodes", "#cost", "submitted", "~outcome, or last decision"),
         (
             (
                 f"{job.tenant}/{job.id}" if several else job.id,
-                f"{job.phase}, paused" if job.paused else job.phase,
+                f"{job.phase}, paused" if job.paused and job.phase not in TERMINAL else job.phase,
                 _size(job),
                 dollars(job.cost_microdollars, places=4),
                 ago(job.submitted_ms),
-                job.outcome_reason or (f"{job.action} [{job.rule}] {job.reason}" if job.rule else job.waiting),
+                outcome_of(job),
             )
             for job in found
         ),
+        brief=True,
     )
     if found:
         newest = found[0]
-        say(f"next: elasticgrid jobs watch {newest.id}{tenant_flag(newest.tenant)}")
+        say(f"next: {next_command('jobs watch', newest.id, tenant=newest.tenant, where=where)}")
+    elif phase is not None:
+        say(f"no jobs are {phase}; all of them: {next_command('jobs list', tenant=tenant, where=where)}")
     else:
-        say("no jobs; submit one with: elasticgrid submit FILE")
+        say(f"no jobs; submit one with: {next_command('submit', tenant=tenant, where=where)} FILE")
     return OK
 
 
@@ -210,8 +222,10 @@ def show(
     from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobDetail
 
-    with gateway(flags(url, key_file, data)) as grid:
-        _print_job(grid.get(job_path(job), JobDetail, tenant=tenant, view="full"), chosen(output, json))
+    where = flags(url, key_file, data)
+    tenant, job = parse_job(job, tenant)
+    with gateway(where) as grid:
+        _print_job(grid.get(job_path(job), JobDetail, tenant=tenant, view="full"), chosen(output, json), where)
     return OK
 
 
@@ -219,6 +233,8 @@ def cancel(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -230,9 +246,15 @@ def cancel(
     from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobSummary
 
-    with gateway(flags(url, key_file, data)) as grid:
+    where = flags(url, key_file, data)
+    tenant, job = parse_job(job, tenant)
+    with gateway(where) as grid:
         summary = grid.delete(job_path(job), JobSummary, tenant=tenant, reason=reason or None)
-    say(f"{summary.id} is {summary.phase}; it is over when its nodes are gone: elasticgrid jobs watch {summary.id}")
+    if chosen(output, json) is not Format.TEXT:
+        print_data(summary, chosen(output, json))
+        return OK
+    look = next_command("jobs watch", summary.id, tenant=summary.tenant, where=where)
+    say(f"{summary.id} is {summary.phase}; it is over when its nodes are gone: {look}")
     return OK
 
 
@@ -242,6 +264,8 @@ def resize(
     max_nodes: Annotated[int | None, typer.Option("--max", help="The new ceiling.")] = None,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -251,13 +275,15 @@ def resize(
     Example: elasticgrid jobs resize elastic-numpy-abc123 --max 8
     """
     body = {"min_nodes": min_nodes, "max_nodes": max_nodes, "reason": reason}
-    return _ask(job, "resize", body, tenant, flags(url, key_file, data))
+    return _ask(job, "resize", body, tenant, chosen(output, json), flags(url, key_file, data))
 
 
 def pause(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -266,13 +292,15 @@ def pause(
 
     Example: elasticgrid jobs pause elastic-numpy-abc123
     """
-    return _ask(job, "pause", {"reason": reason}, tenant, flags(url, key_file, data))
+    return _ask(job, "pause", {"reason": reason}, tenant, chosen(output, json), flags(url, key_file, data))
 
 
 def resume(
     job: JobArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -281,7 +309,7 @@ def resume(
 
     Example: elasticgrid jobs resume elastic-numpy-abc123
     """
-    return _ask(job, "resume", {"reason": reason}, tenant, flags(url, key_file, data))
+    return _ask(job, "resume", {"reason": reason}, tenant, chosen(output, json), flags(url, key_file, data))
 
 
 def set_priority(
@@ -292,6 +320,8 @@ def set_priority(
     ],
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
     tenant: Tenant = None,
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -300,18 +330,25 @@ def set_priority(
 
     Example: elasticgrid jobs set-priority elastic-numpy-abc123 production
     """
-    return _ask(job, "priority", {"band": band, "reason": reason}, tenant, flags(url, key_file, data))
+    body = {"band": band, "reason": reason}
+    return _ask(job, "priority", body, tenant, chosen(output, json), flags(url, key_file, data))
 
 
-def _ask(job: str, what: str, body: Mapping[str, object], tenant: str | None, where: dict[str, str | None]) -> int:
+def _ask(
+    job: str, what: str, body: Mapping[str, object], tenant: str | None, output: Format, where: dict[str, str | None]
+) -> int:
     from elasticgrid.cli.client import gateway, job_path
     from elasticgrid.projections.results import JobSummary
 
+    tenant, job = parse_job(job, tenant)
     with gateway(where) as grid:
         summary = grid.post(job_path(job, what), JobSummary, body, tenant=tenant)
-    bounds = f"between {summary.min_nodes} and {summary.max_nodes} nodes"
+    if output is not Format.TEXT:
+        print_data(summary, output)
+        return OK
+    bounds = f"between {summary.min_nodes} and {counted(summary.max_nodes, 'node')}"
     say(f"{summary.id} is {summary.phase}, {bounds}" + (f", paused: {summary.paused}" if summary.paused else ""))
-    say(f"next: elasticgrid jobs watch {summary.id}{tenant_flag(tenant)}")
+    say(f"next: {next_command('jobs watch', summary.id, tenant=summary.tenant, where=where)}")
     return OK
 
 
@@ -322,7 +359,7 @@ def _size(job: JobSummary) -> str:
     return f"{job.world_nodes} -> {job.target_nodes}"
 
 
-def _print_job(detail: JobDetail, output: Format) -> None:
+def _print_job(detail: JobDetail, output: Format, where: Mapping[str, str | None]) -> None:
     if output is not Format.TEXT:
         print_data(detail, output)
         return
@@ -331,12 +368,9 @@ def _print_job(detail: JobDetail, output: Format) -> None:
     print_table(("what", "~value"), rows)
     if detail.nodes:
         print_table(
-            ("!node", "provider", "status", "#round", "#step"),
+            ("!node", "provider", "status", "#round", "#last report"),
             ((node.id, node.provider, node.status, node.round, node.last_step) for node in detail.nodes),
             title="\nnodes",
         )
-    tenant = f" --tenant {job.tenant}" if job.tenant != "default" else ""
-    if job.phase == "failed":
-        say(f"next: elasticgrid jobs logs {job.id}{tenant}")
-    else:
-        say(f"next: elasticgrid decisions why {job.id}{tenant}")
+    verb = "jobs logs" if job.phase == "failed" else "decisions why"
+    say(f"next: {next_command(verb, job.id, tenant=job.tenant, where=where)}")

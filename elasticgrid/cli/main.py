@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -115,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_code(error)
     except TyperException as error:
         # Without any verb the help was the answer.
-        if text := error.format_message():
+        if text := error.format_message().replace(": Value error, ", ": ", 1):
             context = getattr(error, "ctx", None)
             say(f"error: {text}")
             say(f"see: {context.command_path if context is not None else app.info.name} --help")
@@ -133,7 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
-    """The console script."""
+    """Run it as a program of its own."""
+    # A closed stream is None: what is written to it has nowhere to go, which is no reason to fail.
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the program ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the program ends
     sys.exit(main())
 
 

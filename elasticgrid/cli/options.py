@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,6 +12,18 @@ from elasticgrid.cli.output import Format
 
 #: Where settings come from is told by `config show --origin`, so that the environment is not read as if it were flags.
 WHICH_GRID = "Which grid"
+
+
+class Level(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogLevel = Annotated[Level, typer.Option("--log-level", case_sensitive=False, help="How much is logged.")]
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How data is printed.")]
 Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
@@ -47,7 +60,9 @@ Tenant = Annotated[
 ]
 JobArgument = Annotated[
     str,
-    typer.Argument(help="The job's id; `jobs list` shows them.", metavar="JOB", autocompletion=complete_job),
+    typer.Argument(
+        help="The job's id, or TENANT/ID; `jobs list` shows them.", metavar="JOB", autocompletion=complete_job
+    ),
 ]
 ProviderArgument = Annotated[
     str, typer.Argument(help="The provider's name.", metavar="PROVIDER", autocompletion=complete_provider)

@@ -12,7 +12,7 @@ import typer
 
 from elasticgrid.cli.failures import OK
 from elasticgrid.cli.options import Json, Output, chosen
-from elasticgrid.cli.output import Format, print_data, print_table, say
+from elasticgrid.cli.output import Format, counted, print_data, print_table, say
 from elasticgrid.core.errors import ElasticGridError
 
 if TYPE_CHECKING:
@@ -139,9 +139,14 @@ def simulate(
         float, typer.Option("--cooldown", help="Seconds between two changes.", metavar="SECONDS", min=0, max=1e9)
     ] = 300.0,
     target_step: Annotated[
-        float,
-        typer.Option("--target-step", help="A step of so many seconds is fast enough.", metavar="SECONDS", min=1e-6),
-    ] = 30.0,
+        float | None,
+        typer.Option(
+            "--target-step",
+            help="A step of so many seconds is fast enough; without it no size is given back.",
+            metavar="SECONDS",
+            min=1e-6,
+        ),
+    ] = None,
     window: Annotated[int, typer.Option("--window", help="The last steps that count.", min=3, max=1000)] = 10,
     output: Output = Format.TEXT,
     json: Json = False,
@@ -169,17 +174,20 @@ def simulate(
         print_data(simulated, wanted)
         return OK
     _print_simulated(simulated)
+    if target_step is None and simulated.decision.rule == "balanced":
+        say("what is fast enough was not said, so no nodes are given back: say it with --target-step")
     return OK
 
 
 def _print_simulated(simulated: Simulated) -> None:
     decision, window = simulated.decision, simulated.window
+    seen = f"{counted(window.samples, 'step')} of {window.mean_step_s:.3f} s, {window.queue_fraction:.0%} waiting"
     print_table(
         ("what", "~value"),
         (
             ("action", f"{decision.action} ({decision.current_nodes} -> {decision.target_nodes})"),
             ("reason", f"[{decision.rule}] {decision.reason}"),
-            ("window", f"{window.samples} steps of {window.mean_step_s:.3f} s, {window.queue_fraction:.0%} waiting"),
+            ("window", seen),
         ),
     )
     print_table(
@@ -191,7 +199,8 @@ def _print_simulated(simulated: Simulated) -> None:
         title="\nrules",
     )
     if window.dropped:
-        say(f"{window.dropped} steps were taken at another size and say nothing of {decision.current_nodes} nodes")
+        steps = counted(window.dropped, "step")
+        say(f"{steps} taken at another size, which say nothing of {counted(decision.current_nodes, 'node')}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from elasticgrid.config.files import read_source
-from elasticgrid.config.grid_file import parse_grid
+from elasticgrid.config.grid_file import parse_grid, told_apart
 from elasticgrid.core.errors import CannotPlace, InvalidGrid, InvalidInput
 from elasticgrid.core.events import PlacementDecided
 from elasticgrid.core.fleet_state import initial_fleet
@@ -112,11 +112,12 @@ def read_providers(path: Path | None) -> tuple[ProviderSpec, ...]:
         return parse_grid(source, file=str(path))
     if not plain:
         raise InvalidGrid("there is no provider in it", where=str(path), hint='[{"name": "here", "max_nodes": 4}]')
-    providers = tuple(_provider(entry, f"{path}: providers[{index}]") for index, entry in enumerate(plain))
+    providers = told_apart([_provider(entry, f"{path}: providers[{index}]") for index, entry in enumerate(plain)])
     names = [provider.name for provider in providers]
     if len(set(names)) != len(names):
-        raise InvalidGrid("two providers have one name", where=str(path), hint="give each its own")
-    return providers
+        what = "two providers have one name, and the same region, market and accelerator"
+        raise InvalidGrid(what, where=str(path), hint="give each its own name")
+    return tuple(providers)
 
 
 def _plain(source: bytes) -> list[Any] | None:

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from elasticgrid.cli.failures import FAILED, OK
-from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, ProviderArgument, Url, chosen, flags, tenant_flag
+from elasticgrid.cli.hints import next_command
+from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, ProviderArgument, Url, chosen, flags
 from elasticgrid.cli.output import Format, dollars, print_data, print_table, say
 from elasticgrid.cli.times import optional_time_ms
 
@@ -67,7 +68,7 @@ def list_providers(
         ),
     )
     if found:
-        say("next: elasticgrid providers check")
+        say(f"next: {next_command('providers check', where=flags(url, key_file, data))}")
     else:
         say("no providers; the file given to `elasticgrid up --config` names them")
     return OK
@@ -126,6 +127,8 @@ def check(
 def cordon(
     provider: ProviderArgument,
     reason: Annotated[str, typer.Option(help="Why; kept in the log.")] = "",
+    output: Output = Format.TEXT,
+    json: Json = False,
     url: Url = None,
     key_file: KeyFile = None,
     data: DataDir = None,
@@ -134,15 +137,22 @@ def cordon(
 
     Example: elasticgrid providers cordon local-spot --reason maintenance
     """
-    return _ask(provider, "cordon", {"reason": reason}, flags(url, key_file, data))
+    return _ask(provider, "cordon", {"reason": reason}, chosen(output, json), flags(url, key_file, data))
 
 
-def uncordon(provider: ProviderArgument, url: Url = None, key_file: KeyFile = None, data: DataDir = None) -> int:
+def uncordon(
+    provider: ProviderArgument,
+    output: Output = Format.TEXT,
+    json: Json = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: DataDir = None,
+) -> int:
     """Let a cordoned provider take nodes again.
 
     Example: elasticgrid providers uncordon local-spot
     """
-    return _ask(provider, "uncordon", None, flags(url, key_file, data))
+    return _ask(provider, "uncordon", None, chosen(output, json), flags(url, key_file, data))
 
 
 def interrupt(
@@ -168,7 +178,8 @@ def interrupt(
     from elasticgrid.gateway.providers import Interrupted
 
     body = {"notice_s": notice_s, "reason": reason}
-    with gateway(flags(url, key_file, data)) as grid:
+    where = flags(url, key_file, data)
+    with gateway(where) as grid:
         told = grid.post(provider_path(provider, "interrupt"), Interrupted, body)
     if chosen(output, json) is not Format.TEXT:
         print_data(told, chosen(output, json))
@@ -176,18 +187,21 @@ def interrupt(
     nodes = sum(len(each.nodes) for each in told.jobs)
     say(f"{nodes} nodes of {len(told.jobs)} jobs at {told.provider} were given notice")
     for each in told.jobs[:5]:
-        say(f"next: elasticgrid jobs watch {each.job}{tenant_flag(each.tenant)}")
+        say(f"next: {next_command('jobs watch', each.job, tenant=each.tenant, where=where)}")
     return OK
 
 
-def _ask(provider: str, what: str, body: dict[str, str] | None, where: dict[str, str | None]) -> int:
+def _ask(provider: str, what: str, body: dict[str, str] | None, output: Format, where: dict[str, str | None]) -> int:
     from elasticgrid.cli.client import gateway, provider_path
     from elasticgrid.gateway.providers import ProviderView
 
     with gateway(where) as grid:
         view = grid.post(provider_path(provider, what), ProviderView, body)
-    if view.cordon is not None:
-        say(f"{view.spec.name} is cordoned; the opposite is: elasticgrid providers uncordon {view.spec.name}")
+    if output is not Format.TEXT:
+        print_data(view, output)
+    elif view.cordon is not None:
+        opposite = next_command("providers uncordon", view.spec.name, where=where)
+        say(f"{view.spec.name} is cordoned; the opposite is: {opposite}")
     else:
         say(f"{view.spec.name} takes nodes")
     return OK
@@ -210,7 +224,8 @@ def cost(
     from elasticgrid.projections.results import CostReport
 
     since_ms = optional_time_ms(since, where="--since")
-    with gateway(flags(url, key_file, data)) as grid:
+    where = flags(url, key_file, data)
+    with gateway(where) as grid:
         report = grid.get("/v1/cost", CostReport, by=by, since_ms=since_ms)
     if chosen(output, json) is not Format.TEXT:
         print_data(report, chosen(output, json))
@@ -230,7 +245,8 @@ def cost(
     )
     if report.lines:
         other = "provider" if by != "provider" else "job"
-        say(f"together {dollars(report.cost_microdollars, places=4)}; next: elasticgrid cost --by {other}")
+        look = next_command("cost", "--by", other, where=where)
+        say(f"together {dollars(report.cost_microdollars, places=4)}; next: {look}")
     else:
-        say("nothing has cost anything yet; submit a job with: elasticgrid submit FILE")
+        say(f"nothing has cost anything yet; submit a job with: {next_command('submit', where=where)} FILE")
     return OK

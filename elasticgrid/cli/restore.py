@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from elasticgrid.cli.failures import OK
-from elasticgrid.cli.output import say, stderr
+from elasticgrid.cli.nats_binary import NatsServer, checked
+from elasticgrid.cli.output import progress_bar, say, waiting
 from elasticgrid.core.errors import InvalidInput
 
 FROM_MIRROR = "mirror"
@@ -26,36 +27,45 @@ def restore_events(
         Path | None,
         typer.Option("--mirror", metavar="FILE", help="Another mirror than the data folder's mirror.sqlite."),
     ] = None,
-    nats_server: Annotated[
-        Path | None, typer.Option("--nats-server", metavar="PATH", help="Another binary than the installed one.")
-    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Restore from an archive although events that the mirror has are not in it.")
+    ] = False,
+    nats_server: NatsServer = None,
 ) -> int:
     """Rebuild the event log with the same order and ids, and prove it before it takes the old one's place.
 
-    The grid must be stopped. The old log is kept beside it, in bus/set-aside.
+    The grid must be stopped. The old log is kept beside it, in bus/set-aside. An archive must begin with all that the
+    mirror has, where there is a mirror that can be read.
 
     Example: elasticgrid events restore --from mirror
     """
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TextColumn, TimeElapsedColumn
 
     from elasticgrid.log.restore import archive_source, mirror_source
+    from elasticgrid.log.restore_check import require_extension
     from elasticgrid.log.restore_folder import restore_folder
+    from elasticgrid.logs import configure_logging
     from elasticgrid.runtime.control_plane import MIRROR_FILE
 
+    configure_logging(level="warning")
+    server = checked(nats_server)
     if not data.is_dir():
         raise InvalidInput("there is no such data folder", where=str(data), hint="name it with --data")
     kept = mirror if mirror is not None else data / MIRROR_FILE
     from_mirror = source == FROM_MIRROR
-    console = stderr()
+    records = mirror_source(kept) if from_mirror else archive_source(Path(source))
+    if not from_mirror and not force:
+        with waiting("comparing the archive with the mirror"):
+            asyncio.run(require_extension(kept, records))
     columns = (TextColumn("restoring"), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(*columns) as bar:
         task = bar.add_task("restoring", total=None)
         restored = asyncio.run(
             restore_folder(
                 data,
-                mirror_source(kept) if from_mirror else archive_source(Path(source)),
+                records,
                 replaced_mirror=None if from_mirror else kept,
-                nats_server=str(nats_server) if nats_server is not None else None,
+                nats_server=server,
                 on_progress=lambda done: bar.update(task, completed=done.records),
             )
         )

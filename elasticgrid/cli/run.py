@@ -11,9 +11,10 @@ import typer
 import typer.core
 
 from elasticgrid.cli.failures import OK
+from elasticgrid.cli.options import Level, LogLevel
 from elasticgrid.cli.output import Format, print_data, say
 from elasticgrid.cli.serve import GROUP
-from elasticgrid.core.errors import InvalidInput, RendezvousGracefulExit, RunInterrupted
+from elasticgrid.core.errors import ElasticGridError, InvalidInput, RendezvousGracefulExit, RunInterrupted
 
 _MEETING = "Where nodes meet"
 _WORKERS = "Workers"
@@ -109,7 +110,7 @@ def run(
         typer.Option(
             "--rdzv-conf",
             metavar="KEY=S,...",
-            help="join_timeout_s, last_call_s, grace_s, node_timeout_s, bus_timeout_s, in seconds.",
+            help="join_timeout_s, last_call_s, grace_s, node_timeout_s, bus_timeout_s, orphan_timeout_s, in seconds.",
             rich_help_panel=_MEETING,
         ),
     ] = "",
@@ -156,6 +157,27 @@ def run(
             "--local-ranks-filter", metavar="R,...", help="Show only these of the node.", rich_help_panel=_WORKERS
         ),
     ] = "",
+    on_stuck: Annotated[
+        str,
+        typer.Option(
+            "--on-stuck",
+            metavar="tell|restart|fail",
+            help="What follows when workers live but do not get on.",
+            rich_help_panel=_WORKERS,
+        ),
+    ] = "tell",
+    stuck_after_s: Annotated[
+        float,
+        typer.Option(
+            "--stuck-after-s",
+            help="Seconds without a step, and ten steps' time at least, after which they do not; 0: never.",
+            rich_help_panel=_WORKERS,
+        ),
+    ] = 300.0,
+    stuck_at_start_s: Annotated[
+        float,
+        typer.Option("--stuck-at-start-s", help="The same before a round's first step.", rich_help_panel=_WORKERS),
+    ] = 1800.0,
     monitor_interval: Annotated[
         float, typer.Option("--monitor-interval", help="Seconds between two looks at what is to be decided.")
     ] = 0.1,
@@ -163,7 +185,7 @@ def run(
         str, typer.Option("--event-log-handler", help="Where events of the run go: null, console, logging or bus.")
     ] = "null",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; output stays in the files.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_level: LogLevel = Level.WARNING,
 ) -> int:
     """Run workers on this node, alone or with the other nodes of the same run, with no grid around it.
 
@@ -175,9 +197,11 @@ def run(
     from elasticgrid.elastic import flags
     from elasticgrid.elastic.config import LaunchConfig, checked
     from elasticgrid.elastic.launch import launch
+    from elasticgrid.elastic.run_outcome import failure_of
     from elasticgrid.logs import configure_logging
 
     configure_logging(level=log_level)
+    flags.port(master_port, "--master-port")
     least, most = (1, 1) if standalone else flags.node_range(nnodes)
     workers = flags.worker_count(nproc_per_node)
     conf = flags.rdzv_conf(rdzv_conf)
@@ -188,7 +212,7 @@ def run(
     if is_static and not standalone:
         node_rank, master_addr = node_rank or 0, master_addr or _host_of(rdzv_endpoint)
     elif not standalone:
-        url, hosts = _meeting_place(bus, host_bus, rdzv_endpoint)
+        url, hosts = _meeting_place(bus, host_bus, rdzv_endpoint, is_alone=most == 1)
     shown = flags.shown_ranks(tee, redirects, local_ranks_filter, workers)
     config = LaunchConfig(
         min_nodes=least,
@@ -210,8 +234,14 @@ def run(
         tee=bool(shown) and (not json or bool(tee)),
         tee_local_ranks=shown,
         event_destination=event_log_handler,
+        on_stuck=on_stuck,  # type: ignore[arg-type] # what it may be is checked below
+        stuck_after_s=stuck_after_s,
+        stuck_at_start_s=stuck_at_start_s,
     )
-    config = checked(msgspec.structs.replace(config, **conf))
+    try:
+        config = checked(msgspec.structs.replace(config, **conf))
+    except InvalidInput as error:
+        raise flags.in_flags(error) from None
     command = flags.worker_command(script, arguments or [], module=module, no_python=no_python)
     os.environ.update(flags.threads_variable(os.environ, workers))
     try:
@@ -220,8 +250,20 @@ def run(
         say(str(end))
         return OK
     except RunInterrupted as end:
+        if json:
+            print_data(failure_of(config.run_id, end), Format.JSON)
         say(f"error: {end}")
         return end.exit_code
+    except KeyboardInterrupt as end:
+        if json and isinstance(end.__cause__, RunInterrupted):
+            print_data(failure_of(config.run_id, end.__cause__), Format.JSON)
+        raise
+    except InvalidInput as error:
+        raise flags.in_flags(error) from None
+    except ElasticGridError as error:
+        if json:
+            print_data(failure_of(config.run_id, error), Format.JSON)
+        raise
     if json:
         print_data(result, Format.JSON)
     else:
@@ -231,18 +273,18 @@ def run(
     return OK
 
 
-def _meeting_place(bus: str, host_bus: int | None, rdzv_endpoint: str) -> tuple[str, bool]:
+def _meeting_place(bus: str, host_bus: int | None, rdzv_endpoint: str, *, is_alone: bool) -> tuple[str, bool]:
     """Where the nodes meet, and whether this node serves it."""
     from elasticgrid.elastic import flags
     from elasticgrid.elastic.run_bus import host_and_port
 
-    url, may_serve = flags.bus_url(bus, rdzv_endpoint)
+    url, may_serve = flags.bus_url(bus, rdzv_endpoint, is_alone=is_alone)
     if host_bus is not None:
         if url:
             raise InvalidInput(
                 "the bus is served here or is elsewhere", where="--host-bus", hint="the other nodes are given --bus"
             )
-        return f"nats://0.0.0.0:{host_bus}", True
+        return f"nats://0.0.0.0:{flags.port(host_bus, '--host-bus')}", True
     if not may_serve:
         return url, False
     host, port = host_and_port(url)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from elasticgrid import environment
 from elasticgrid.cli.failures import OK
+from elasticgrid.cli.nats_binary import NatsServer, checked
+from elasticgrid.cli.options import Level, LogLevel
 from elasticgrid.cli.output import say
 from elasticgrid.cli.tls_options import (
     BusCa,
@@ -44,10 +46,9 @@ Metrics = Annotated[
         help="Where decider or launcher tell their metrics; nowhere if not given. The gateway has its own /metrics.",
     ),
 ]
-NatsServer = Annotated[
-    Path | None, typer.Option("--nats-server", help="Another nats-server binary than the one that was installed.")
-]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+_EXAMPLE_JOB: Final = "examples/elastic_numpy/job.yaml"
 
 
 class Service(StrEnum):
@@ -77,6 +78,25 @@ def host_and_port(text: str, where: str = "--http") -> tuple[str, int]:
     return host, int(port)
 
 
+def _make(data: Path) -> None:
+    """Make the data folder where there is none.
+
+    Raises:
+        InvalidInput: it cannot be made.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InvalidInput(f"no folder can be made at {data}: {error.strerror}", where="--data") from error
+
+
+def _next_step() -> str:
+    """What to type next: the example's job where that is at hand."""
+    if Path(_EXAMPLE_JOB).is_file():
+        return f"elasticgrid submit {_EXAMPLE_JOB} --wait"
+    return "elasticgrid submit FILE --wait (elasticgrid init writes a job file to begin with)"
+
+
 def up(
     data: DataDir = Path(".elasticgrid"),
     config: GridFile = None,
@@ -91,9 +111,11 @@ def up(
     bus_ca: BusCa = None,
     bus_websocket: BusWebSocket = "",
     bus_origin: BusOrigin = None,
-    log_level: LogLevel = "info",
+    log_level: LogLevel = Level.INFO,
 ) -> int:
     """Run the whole control plane on this machine until Ctrl-C, with an embedded nats-server.
+
+    With ELASTICGRID_NATS_URL and without --nats-server it is on the bus that runs there.
 
     Example: elasticgrid up --config examples/elastic_numpy/grid.yaml
     """
@@ -108,7 +130,8 @@ def up(
 
     configure_logging(level=log_level)
     providers = read_grid(config) if config is not None else default_providers()
-    bus = BusAddress.from_environment(os.environ)
+    server = checked(nats_server)
+    bus = BusAddress.from_environment(os.environ) if server is None else None
     host, _, port = bus_listen.partition(":")
     listening = Listening(
         host=host,
@@ -119,10 +142,11 @@ def up(
         if bus_websocket
         else None,
     )
+    _make(data)
     plane = ControlPlane(
         data,
         providers,
-        nats_server=str(nats_server) if nats_server is not None else None,
+        nats_server=server,
         bus=bus,
         node=NodeBus.from_environment(os.environ, bus) if bus is not None else None,
         listening=listening,
@@ -136,7 +160,7 @@ def up(
             say(f"gateway    {plane.url}")
             say(f"admin key  {plane.key_file}")
             say(f"data       {plane.data_dir}")
-            say("next: in another shell of this folder: elasticgrid submit examples/elastic_numpy/job.yaml --wait")
+            say(f"next: in another shell of this folder: {_next_step()}")
             await plane.wait()
         return OK
 
@@ -153,7 +177,7 @@ def serve(
     metrics: Metrics = "",
     http_cert: HttpCert = None,
     http_key: HttpKey = None,
-    log_level: LogLevel = "info",
+    log_level: LogLevel = Level.INFO,
 ) -> int:
     """Run one service, configured by file and environment, for deployments.
 
@@ -174,6 +198,7 @@ def serve(
     if address is None:
         raise InvalidInput("the bus is not named", where=environment.NATS_URL, hint="set it to nats://HOST:PORT")
     told = host_and_port(metrics, "--metrics") if metrics else None
+    _make(data)
     if service is Service.DECIDER:
         return run_until_signalled(services.serve_decider(address, data, told))
     if service is Service.LAUNCHER:

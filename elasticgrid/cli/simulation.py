@@ -19,13 +19,14 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 _ACTIONS: Final = {"up": "scale_up", "down": "scale_down", "hold": "hold"}
 
 _Finite = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step in the file; what is not given is 0, and `nodes` the size that is asked about."""
+    """One step in the file; what else is not given is 0, and `nodes` the size that is asked about."""
 
+    duration_s: _Positive
     step: int = 0
-    duration_s: _Finite = 0.0
     queue_s: _Finite = 0.0
     data_wait_s: _Finite = 0.0
     nodes: int | None = None
@@ -93,10 +94,19 @@ def read_steps(path: Path) -> tuple[Step, ...]:
         return tuple(msgspec.json.decode(source, type=list[Step]))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"this is no list of steps: {error}",
+            f"this is no list of steps: {_why_no_steps(source, error)}",
             where=str(path),
             hint='[{"step": 1, "duration_s": 2.5, "queue_s": 0.4, "nodes": 8}, ...]',
         ) from error
+
+
+def _why_no_steps(source: bytes, error: Exception) -> str:
+    """What is wrong with it as JSON, before what is wrong with what the JSON says."""
+    try:
+        msgspec.json.decode(source)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as no_json:
+        return "the JSON is cut short" if "truncated" in str(no_json) else str(no_json)
+    return str(error)
 
 
 def simulate_decision(

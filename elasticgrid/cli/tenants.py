@@ -117,6 +117,10 @@ def create_key(
     ] = "read",
     label: Annotated[str, typer.Option(help="What it is for, for people.")] = "",
     ttl: Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="For how long, such as 12h or 90d.")] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", help="Requests a second; as the gateway has it when left out.", min=1)
+    ] = None,
+    burst: Annotated[int | None, typer.Option("--burst", help="Requests at once; likewise.", min=1)] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the key there, for its owner alone, and not to stdout."),
@@ -141,6 +145,8 @@ def create_key(
         "scope": scope,
         "label": label,
         "ttl_s": seconds(ttl, where="--ttl") if ttl is not None else None,
+        "rate_per_s": rate,
+        "burst": burst,
     }
     # Taken before anything is asked for: a key that cannot be written would be lost.
     handle = _new_private_file(out) if out is not None else None
@@ -224,7 +230,7 @@ def list_keys(
         print_data(found, chosen(output, json))
         return OK
     print_table(
-        ("!prefix", "tenant", "scope", "state", "created", "expires", "by", "~label"),
+        ("!prefix", "tenant", "scope", "state", "created", "expires", "#rate", "#burst", "by", "~label"),
         (
             (
                 key.prefix,
@@ -233,6 +239,8 @@ def list_keys(
                 key.state,
                 clock(key.created_ms),
                 clock(key.expires_ms) if key.expires_ms is not None else "never",
+                f"{key.rate_per_s}/s" if key.rate_per_s is not None else "",
+                "" if key.burst is None else key.burst,
                 key.created_by,
                 key.label,
             )
@@ -257,7 +265,10 @@ def set_quota(
         int | None, typer.Option("--accelerator-hours", help="In a period; a node counts as its workers.")
     ] = None,
     budget: Annotated[float | None, typer.Option("--dollars", help="In a period.", metavar="AMOUNT")] = None,
-    period: Annotated[Literal["day", "week", "month"], typer.Option(help="Of the calendar, UTC.")] = "month",
+    none: Annotated[bool, typer.Option("--none", help="No limit at all, in place of what was set.")] = False,
+    period: Annotated[
+        Literal["day", "week", "month"] | None, typer.Option(help="Of the calendar, UTC; a month when left out.")
+    ] = None,
     period_hours: Annotated[
         int | None, typer.Option("--period-hours", help="A period of so many hours instead.")
     ] = None,
@@ -268,7 +279,7 @@ def set_quota(
     key_file: KeyFile = None,
     data: DataDir = None,
 ) -> int:
-    """Set what a tenant may have and use, in place of what was set; what is left out is not limited.
+    """Set what a tenant may have and use, in place of what was set; what is left out is not limited, --none is nothing.
 
     Over a limit, submissions are refused. A job whose tenant has used up its budget commits a checkpoint, gives its
     nodes back and goes on in the next period.
@@ -276,14 +287,24 @@ def set_quota(
     Example: elasticgrid quota set research --jobs 8 --nodes 32 --dollars 1500 --period week
     """
     from elasticgrid.cli.client import gateway, quota_path
+    from elasticgrid.core.errors import InvalidInput
     from elasticgrid.gateway.tenants import QuotaView
 
+    limits = (jobs, nodes, accelerator_hours, budget)
+    if none != all(limit is None for limit in limits):
+        raise InvalidInput(
+            "there are limits, and none are wanted" if none else "no limit is given, and what was set would be gone",
+            where="--none",
+            hint="leave it out" if none else "give --jobs, --nodes, --accelerator-hours or --dollars, or say --none",
+        )
+    if period is not None and period_hours is not None:
+        raise InvalidInput("the period is said twice", where="--period-hours", hint="leave it or --period out")
     body = {
         "jobs": jobs,
         "nodes": nodes,
         "accelerator_hours": accelerator_hours,
         "microdollars": round(budget * 1_000_000) if budget is not None else None,
-        "period": period,
+        "period": period or "month",
         "period_s": period_hours * 3_600 if period_hours is not None else 0,
         "reason": reason,
     }

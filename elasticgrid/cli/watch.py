@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from elasticgrid.cli.asked_for import parse_job
 from elasticgrid.cli.failures import INTERRUPTED, OK
+from elasticgrid.cli.hints import next_command
 from elasticgrid.cli.options import DataDir, JobArgument, Json, KeyFile, Output, Tenant, Url, chosen, flags
 from elasticgrid.cli.output import (
     Format,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from elasticgrid.cli.client import Gateway
-    from elasticgrid.projections.results import EventView, JobDetail
+    from elasticgrid.projections.results import EventView, JobDetail, JobSummary
     from elasticgrid.review.series import JobSeries
 
 #: How often the job is asked for besides its events: steps and cost change without any.
@@ -36,6 +38,7 @@ REFRESH_S: Final = 1.0
 _STEPS_EVERY: Final = 5
 _MAX_NODES: Final = 8
 _LAST_EVENTS: Final = 200
+TERMINAL: Final = ("completed", "failed", "cancelled")
 
 
 def watch(
@@ -56,7 +59,9 @@ def watch(
     from elasticgrid.cli.client import gateway, job_path
 
     wanted = chosen(output, json)
-    with gateway(flags(url, key_file, data)) as grid:
+    where = flags(url, key_file, data)
+    tenant, job = parse_job(job, tenant)
+    with gateway(where) as grid:
         events = grid.events(job_path(job, "events", "stream"), after=0, tenant=tenant)
         try:
             if wanted is Format.TEXT and not plain_terminal():
@@ -64,10 +69,18 @@ def watch(
             else:
                 _lines(events, wanted)
         except KeyboardInterrupt:
-            say(f"the job goes on; look again with: elasticgrid jobs watch {job}")
-            say(f"cancel it with: elasticgrid jobs cancel {job}")
+            tell_of_going_on(job, tenant, where)
             return INTERRUPTED
     return OK
+
+
+def tell_of_going_on(
+    job: str, tenant: str | None, where: Mapping[str, str | None], *, verb: str = "jobs watch", flag: str = ""
+) -> None:
+    """To whoever stops looking at a job: that it goes on, and how to look again with `verb`, or to end it."""
+    again = next_command(verb, job, *filter(None, [flag]), tenant=tenant, where=where)
+    say(f"the job goes on; look again with: {again}")
+    say(f"cancel it with: {next_command('jobs cancel', job, tenant=tenant, where=where)}")
 
 
 def _lines(events: Iterator[EventView], output: Format) -> None:
@@ -161,39 +174,56 @@ class LiveView:
             return Text("")
         nodes = [node for node in detail.nodes if node.status not in ("left", "lost")][:_MAX_NODES]
         summary = job_rows(detail, self._series)
-        parts: list[RenderableType] = [table_of(("what", "~value"), summary, fold=False), Text("")]
+        parts: list[RenderableType] = [table_of(("what", "~value"), summary), Text("")]
         if nodes:
             rows = [(node.id, node.provider, node.status, str(node.round), str(node.last_step)) for node in nodes]
-            parts += [table_of(("!node", "provider", "status", "#round", "#step"), rows), Text("")]
+            parts += [table_of(("!node", "provider", "status", "#round", "#last report"), rows), Text("")]
         left = max(stdout().height - len(summary) - len(nodes) - 7, 3)
         last = [(clock(event.recorded_ms, short=True), event.type, event.text) for event in list(self._events)[-left:]]
-        parts.append(table_of(("time", "event", "~what"), last, fold=False))
+        parts.append(table_of(("time", "event", "~what"), last))
         return Group(*parts)
 
 
 def job_rows(detail: JobDetail, series: JobSeries | None = None) -> list[tuple[str, str]]:
     """The job in a few lines; with `series` its last steps are of now, else as of the last decision on its size."""
     job = detail.job
-    steps = max((node.last_step for node in detail.nodes), default=0)
-    rows = [
-        ("job", f"{job.id} of {job.tenant}"),
-        ("phase", job.phase + (f": {job.outcome_reason}" if job.outcome_reason else "")),
-        ("size", f"{job.world_nodes} nodes train, {job.target_nodes} wanted, {job.min_nodes}..{job.max_nodes} allowed"),
-    ]
+    over = job.phase in TERMINAL
+    train = "nodes train" if job.world_nodes != 1 else "node trains"
+    size = f"{job.world_nodes} {train}, {job.target_nodes} wanted, {job.min_nodes}..{job.max_nodes} allowed"
+    rows = [("job", f"{job.id} of {job.tenant}"), ("phase", job.phase), ("size", size)]
     if where := _by_provider(detail):
         rows.append(("nodes", where))
-    rows.append(("progress", f"round {job.round}, step {steps}, checkpoint at step {job.checkpoint_step}"))
+    told = f"step {_steps_done(detail)}" + ("" if over else " at least")
+    rows.append(("progress", f"round {job.round}, {told}, checkpoint at step {job.checkpoint_step}"))
     if measured := _last_steps(detail, series):
         rows.append(("steps", measured))
     rows += [
-        ("decision", f"{job.action} [{job.rule}] {job.reason}" if job.rule else "none yet"),
+        ("outcome", outcome_of(job)) if over else ("decision", _last_decision(job) or "none yet"),
         ("cost", f"{dollars(job.cost_microdollars, places=4)}, now {dollars(job.price_microdollars_per_hour)}/h"),
     ]
-    if job.waiting:
+    if job.waiting and not over:
         rows.append(("waiting", job.waiting))
-    if job.paused:
+    if job.paused and not over:
         rows.append(("paused", job.paused))
     return rows
+
+
+def outcome_of(job: JobSummary) -> str:
+    """How a job ended and why; of one that goes on the last decision about its size, or what it waits for."""
+    if job.phase in TERMINAL:
+        return job.phase + (f": {job.outcome_reason}" if job.outcome_reason else "")
+    return _last_decision(job) or job.waiting
+
+
+def _last_decision(job: JobSummary) -> str:
+    return f"{job.action} [{job.rule}] {job.reason}" if job.rule else ""
+
+
+def _steps_done(detail: JobDetail) -> int:
+    """The furthest that the log tells of: nodes report at the ends of rounds, decisions say what they saw."""
+    scale = detail.facts.scale
+    seen = scale.signals.last_step if scale is not None and scale.signals.round == detail.job.round else 0
+    return max(detail.job.checkpoint_step, seen, *(node.last_step for node in detail.nodes))
 
 
 def _by_provider(detail: JobDetail) -> str:

@@ -6,14 +6,25 @@ checked by `require_sound`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import Final
 
 import msgspec
 
 from elasticgrid.config.fields import plain
 from elasticgrid.core.errors import InvalidJob
-from elasticgrid.core.spec import PPM, JobSpec, PlacementPolicy, ScalingPolicy
+from elasticgrid.core.secret_looks import why_text, why_variable
+from elasticgrid.core.spec import PPM, SECRET_FILE_ENDING, JobSpec, PlacementPolicy, ScalingPolicy
+
+#: What the agent sets for every worker; a job's own value would be overwritten.
+AGENT_SETS: Final = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+)
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A job may name so many; together they must fit into an environment.
+MAX_SECRETS: Final = 32
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -47,6 +58,20 @@ def job_findings(spec: JobSpec) -> Iterator[Finding]:
     yield from _scaling(spec.scaling)
     yield from _placement(spec.placement)
     yield from _folders(spec)
+    yield from _secrets(spec)
+
+
+def job_warnings(spec: JobSpec) -> tuple[str, ...]:
+    """What looks like a secret in a job and would be in the log for ever, a sentence each, without the secret."""
+    found = [(f"env.{name}", why_variable(name, value)) for name, value in spec.env.items()]
+    texts = {"run": spec.command, "setup": (spec.setup,)}
+    found += [(path, why_text("\n".join(words).encode(errors="replace"))) for path, words in texts.items()]
+    return tuple(
+        f"{path} looks like a secret: {why}; the log would keep it for ever: "
+        f"put it into a file and name that: secrets: {{{path.removeprefix('env.') if '.' in path else 'NAME'}: ./FILE}}"
+        for path, why in found
+        if why
+    )
 
 
 def _sizes(spec: JobSpec) -> Iterator[Finding]:
@@ -117,3 +142,19 @@ def _folders(spec: JobSpec) -> Iterator[Finding]:
             )
     if spec.caches and not spec.setup:
         yield Finding("caches", "nothing fills them", "a setup that does, or leave them out")
+
+
+def _secrets(spec: JobSpec) -> Iterator[Finding]:
+    if len(spec.secrets) > MAX_SECRETS:
+        yield Finding("secrets", f"there are {len(spec.secrets)}", f"at most {MAX_SECRETS}")
+    for name in spec.secrets:
+        path = f"secrets.{name[:64]}"
+        file = f"{name}{SECRET_FILE_ENDING}"
+        if VARIABLE.fullmatch(name) is None:
+            yield Finding(path, "this cannot be the name of a variable", "letters, digits and _")
+        elif name.startswith("ELASTICGRID_") or name in AGENT_SETS:
+            yield Finding(path, "the node's agent sets this variable", "leave it out")
+        elif name in spec.env:
+            yield Finding(path, "the variable is in `env` as well", "leave it out there")
+        elif file in spec.env or file in spec.secrets:
+            yield Finding(path, f"{file} is set to the path of the secret's file", f"leave {file} out")

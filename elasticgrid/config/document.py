@@ -88,9 +88,20 @@ def kind_of(node: Node) -> str:
             return "nothing"
 
 
+#: A longer value may be a key or a password, and a message goes to logs and screens.
+_MAX_QUOTED = 32
+_QUOTED = 8
+_MAX_NAME = 60
+
+
 def shortened(text: str) -> str:
-    """The text, cut where a message would no longer be readable."""
-    return text if len(text) <= 60 else text[:57] + "..."
+    """A value as a message may show it: of a longer one no more than its beginning."""
+    return text if len(text) <= _MAX_QUOTED else text[:_QUOTED] + "..."
+
+
+def shortened_name(text: str) -> str:
+    """The name of a field or of a file, cut where a message would no longer be readable."""
+    return text if len(text) <= _MAX_NAME else text[: _MAX_NAME - 3] + "..."
 
 
 def load(source: bytes | str, problems: Problems) -> Table | None:
@@ -111,7 +122,9 @@ def load(source: bytes | str, problems: Problems) -> Table | None:
     tree = _Builder(problems).build(root, 1, "", 0)
     if tree is None or isinstance(tree, Table):
         return tree
-    problems.add(tree.line, "", f"a set of fields is wanted here, not {kind_of(tree)}", "begin with `name: ...`")
+    # Nothing of the text is said: a file without any field may be a key that was named by mistake.
+    kind = "text" if isinstance(tree, Text) else kind_of(tree)
+    problems.add(tree.line, "", f"a set of fields is wanted here, not {kind}", "begin with `name: ...`")
     return None
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from elasticgrid.config.document import load, shortened
 from elasticgrid.config.fields import Fields, Quantity
@@ -11,6 +15,7 @@ from elasticgrid.config.files import read_source
 from elasticgrid.config.job_file import MAX_NODES
 from elasticgrid.config.problems import Problems, name_hint
 from elasticgrid.core.errors import InvalidGrid
+from elasticgrid.core.names import is_name
 from elasticgrid.core.spec import PPM, ProviderSpec
 
 MARKETS = {"on_demand": "on_demand", "on-demand": "on_demand", "spot": "spot"}
@@ -57,21 +62,55 @@ def parse_grid(source: bytes | str, *, file: str) -> tuple[ProviderSpec, ...]:
     entries = fields.sections("providers")
     if not entries and not problems.concerns("providers"):
         fields.missing("providers", "list at least one provider: `- name: here`")
+    written = [_provider(entry) for entry in entries]
     providers: dict[str, ProviderSpec] = {}
     lines: dict[str, int] = {}
-    for entry in entries:
-        provider = _provider(entry)
+    for entry, provider in zip(entries, told_apart(written), strict=True):
         if provider.name in providers and not entry.absent("name"):
             entry.wrong(
                 "name",
                 f"`{provider.name}` is the provider on line {lines[provider.name]} already",
-                "two regions or two markets of one cloud are two providers with two names",
+                "two of one name differ in region, market or accelerator; else give each its own",
             )
+        elif not is_name(provider.name):
+            entry.wrong("name", f"`{shortened(provider.name)}` is too long for a name", "give each its own")
         providers.setdefault(provider.name, provider)
         lines.setdefault(provider.name, entry.line)
     fields.done()
     problems.raise_as(InvalidGrid)
     return tuple(providers.values())
+
+
+def told_apart(providers: Sequence[ProviderSpec]) -> list[ProviderSpec]:
+    """The providers, those of one name called by it and what tells them apart: `aws-us-east-1-spot`.
+
+    Region and market are in the name of each of them, and the accelerator where these are the same. A name that only
+    one has stays, and so does that of what nothing tells apart.
+    """
+    given = Counter(each.name for each in providers)
+    places = Counter((each.name, _place(each)) for each in providers)
+    kinds = Counter((each.name, _place(each), _accelerator(each)) for each in providers)
+
+    def name_of(each: ProviderSpec) -> str:
+        if given[each.name] == 1 or kinds[each.name, _place(each), _accelerator(each)] > 1:
+            return each.name
+        alone = places[each.name, _place(each)] == 1
+        return "-".join((each.name, _place(each)) if alone else (each.name, _place(each), _accelerator(each)))
+
+    return [msgspec.structs.replace(each, name=name_of(each)) for each in providers]
+
+
+def _place(provider: ProviderSpec) -> str:
+    market = provider.market.replace("_", "-")
+    return f"{_as_name(provider.region)}-{market}" if provider.region else market
+
+
+def _accelerator(provider: ProviderSpec) -> str:
+    return _as_name(provider.accelerator) or "none"
+
+
+def _as_name(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _provider(fields: Fields) -> ProviderSpec:

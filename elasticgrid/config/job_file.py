@@ -5,18 +5,19 @@ Times are seconds, shares and factors fractions, money US dollars; they become t
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
 from pathlib import Path
 
-from elasticgrid.config.checks import job_findings
-from elasticgrid.config.document import Items, Node, Table, Text, kind_of, load, shortened
+from elasticgrid.config.checks import AGENT_SETS, VARIABLE, job_findings
+from elasticgrid.config.document import Items, Node, Table, Text, kind_of, load, shortened, shortened_name
 from elasticgrid.config.fields import Fields, Quantity, choices
 from elasticgrid.config.files import read_source
 from elasticgrid.config.problems import Problems
 from elasticgrid.core.errors import InvalidJob
 from elasticgrid.core.names import is_name
-from elasticgrid.core.spec import PPM, JobSpec, PlacementPolicy, ScalingPolicy
+from elasticgrid.core.secret_looks import is_no_path
+from elasticgrid.core.spec import PPM, JobSpec, OutputSpec, PlacementPolicy, ScalingPolicy
 
 MAX_NODES = 100_000
 
@@ -42,10 +43,15 @@ TIMES = {
     "nproc_per_node": Quantity("nproc_per_node", most=1_024),
     "grace_s": Quantity("grace_ms", _MS),
     "join_timeout_s": Quantity("join_timeout_ms", _MS),
+    "stuck_after_s": Quantity("stuck_after_ms", _MS),
 }
 RESTARTS = {
     "application": Quantity("max_restarts"),
     "infrastructure": Quantity("max_infra_restarts"),
+}
+OUTPUT = {
+    "max_bytes": Quantity("max_bytes"),
+    "files": Quantity("files"),
 }
 DEADLINE = {"deadline_s": Quantity("deadline_ms", _MS)}
 SCALING = {
@@ -74,11 +80,13 @@ SPOT_SHARE = {"max_spot_share": Quantity("max_spot_ppm", PPM)}
 
 BOOLEANS = {"true": True, "false": False}
 
-#: What the agent sets for every worker; a job's own value would be overwritten.
-_AGENT_SETS = frozenset(
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What a job says of its agents by fields of its own.
+_FIELD_OF = {
+    "ELASTICGRID_STUCK_AFTER_S": "stuck_after_s: {}",
+    "ELASTICGRID_LOG_BYTES": "output: {{max_bytes: {}}}",
+    "ELASTICGRID_LOG_FILES": "output: {{files: {}}}",
+    "ELASTICGRID_TEE": "output: {{tee: true}}",
+}
 _SHELL_WORDS = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"))
 
 
@@ -150,6 +158,8 @@ def _job(fields: Fields, folder: Path, submitted_ms: int) -> JobSpec:
         caches=_caches(fields),
         bundle=fields.choice("bundle", BOOLEANS, False),
         file_mounts=_file_mounts(fields, folder),
+        secrets=_secrets(fields, folder),
+        output=_output(fields),
         scaling=_scaling(fields),
         placement=_placement(fields),
         **numbers,
@@ -171,9 +181,32 @@ def _file_mounts(fields: Fields, folder: Path) -> dict[str, str]:
     mounts = {}
     for place, source in fields.text_map("file_mounts").items():
         if not source:
-            fields.wrong(f"file_mounts.{shortened(place)}", "a file or folder is wanted", "write data: ../data")
+            fields.wrong(f"file_mounts.{shortened_name(place)}", "a file or folder is wanted", "write data: ../data")
         mounts[place] = str((folder / source).resolve())
     return mounts
+
+
+def _secrets(fields: Fields, folder: Path) -> dict[str, str]:
+    """Variables, and the files that hold what they are set to. What is written there is never said: it may be one."""
+    node = fields.node("secrets")
+    if node is None:
+        return {}
+    hint = "the path of a file: secrets: {HF_TOKEN: ./hf.token}"
+    if not isinstance(node, Table):
+        fields.wrong("secrets", "names of variables and paths of files are wanted", hint)
+        return {}
+    files = {}
+    for name, value in node.fields.items():
+        path = f"secrets.{shortened_name(name)}"
+        if not isinstance(value, Text) or not value.text or "\0" in value.text:
+            fields.wrong(path, "the path of a file is wanted", "write it as a path, such as ./hf.token")
+        elif is_no_path(value.text):
+            what = "this may be the secret itself; the path of a file that holds it is wanted"
+            fields.wrong(path, what, "write a file beside this one with ./ before its name")
+        else:
+            # Not what links lead to: whoever changes a secret may do so by another link.
+            files[name] = os.path.abspath(folder / os.path.expanduser(value.text))
+    return files
 
 
 def _command(fields: Fields) -> tuple[str, ...]:
@@ -223,10 +256,12 @@ def _split(fields: Fields, node: Node) -> tuple[str, ...]:
 def _environment(fields: Fields) -> dict[str, str]:
     variables = fields.text_map("env")
     for name in variables:
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE.fullmatch(name):
             fields.wrong(f"env.{name}", "this cannot be the name of a variable", "letters, digits and _")
-        elif name.startswith("ELASTICGRID_") or name in _AGENT_SETS:
-            fields.wrong(f"env.{name}", "the node's agent sets this variable", "leave it out")
+        elif name.startswith("ELASTICGRID_") or name in AGENT_SETS:
+            field = _FIELD_OF.get(name)
+            hint = "leave it out" if field is None else f"write {field.format(shortened(variables[name]))} in the file"
+            fields.wrong(f"env.{name}", "the node's agent sets this variable", hint)
     return variables
 
 
@@ -261,6 +296,13 @@ def _deadline(fields: Fields, submitted_ms: int) -> dict[str, int]:
     if numbers["deadline_ms"] <= 0:
         fields.wrong("deadline_s", "the deadline is over before the job is submitted", "seconds from the submission")
     return {"deadline_ms": submitted_ms + numbers["deadline_ms"]}
+
+
+def _output(fields: Fields) -> OutputSpec:
+    section = fields.section("output")
+    output = OutputSpec(tee=section.choice("tee", BOOLEANS, False), **section.quantities(OUTPUT, OutputSpec))
+    section.done()
+    return output
 
 
 def _scaling(fields: Fields) -> ScalingPolicy:

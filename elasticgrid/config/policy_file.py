@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,20 @@ def parse_settings(settings: Iterable[str]) -> PolicyValues:
     values = _values(Fields(Table(1, "", tables), problems))
     problems.raise_as(InvalidInput)
     return values
+
+
+def setting_values(policy: ScalingPolicy | PlacementPolicy) -> dict[str, str]:
+    """A policy's settings in the names and units of a job file, each value as JSON; empty where none is set."""
+    quantities = SCALING if isinstance(policy, ScalingPolicy) else {**SPOT_SHARE, **PRICE_CEILING}
+    told: dict[str, str] = {}
+    for name, quantity in quantities.items():
+        value: int | None = getattr(policy, quantity.field)
+        told[name] = "" if value is None else f"{(Decimal(value) / quantity.scale).normalize():f}"
+    fields = {quantity.field for quantity in quantities.values()}
+    for name in policy.__struct_fields__:
+        if name not in fields:
+            told[name] = msgspec.json.encode(getattr(policy, name)).decode()
+    return told
 
 
 def _values(fields: Fields) -> PolicyValues:

@@ -14,20 +14,21 @@ from typing import Final
 
 import msgspec
 
-from elasticgrid.config.document import Empty, Items, Node, Table, Text, kind_of, load, shortened
+from elasticgrid.config.document import Empty, Items, Node, Table, Text, kind_of, load, shortened, shortened_name
 from elasticgrid.config.files import read_source
 from elasticgrid.config.job_file import job_of, parse_job
 from elasticgrid.config.problems import Problems, name_hint
 from elasticgrid.core.errors import InvalidJob
 from elasticgrid.core.names import is_name
+from elasticgrid.core.secret_looks import is_no_path
 from elasticgrid.core.spec import JobSpec
 
-#: Fields that only task files have, and fields that only job files have.
-_TASK_ONLY: Final = frozenset(("num_nodes", "resources", "envs", "secrets", "service", "volumes", "inputs", "outputs"))
+#: Fields that only task files have, and fields that only job files have. Both have `secrets`: values here, paths there.
+_TASK_ONLY: Final = frozenset(("num_nodes", "resources", "envs", "service", "volumes", "inputs", "outputs"))
 _JOB_ONLY: Final = frozenset(
     (
         *("nodes", "nproc_per_node", "env", "scaling", "placement", "restarts", "deadline_s", "band", "checkpoint_dir"),
-        *("caches", "bundle"),
+        *("caches", "bundle", "on_stuck", "stuck_after_s", "output", "grace_s", "join_timeout_s"),
     )
 )
 _HONOURED: Final = frozenset(("name", "num_nodes", "workdir", "envs", "setup", "run", "resources", "file_mounts"))
@@ -74,7 +75,13 @@ def is_task(source: bytes | str, *, file: str) -> bool:
         return False
     run = root.fields.get("run")
     is_script = isinstance(run, Text) and len(run.text.strip().splitlines()) > 1
-    return is_script or not _TASK_ONLY.isdisjoint(root.fields)
+    return is_script or not _TASK_ONLY.isdisjoint(root.fields) or _has_values(root.fields.get("secrets"))
+
+
+def _has_values(secrets: Node | None) -> bool:
+    """Whether the secrets are written there themselves, or wanted from whoever submits, and not named by files."""
+    values = secrets.fields.values() if isinstance(secrets, Table) else ()
+    return any(not isinstance(value, Text) or is_no_path(value.text) for value in values)
 
 
 def parse_task(source: bytes | str, *, file: str, folder: Path, submitted_ms: int) -> tuple[JobSpec, tuple[str, ...]]:
@@ -143,7 +150,10 @@ class _Task:
             self._note(node, name, _NOT_HONOURED[name])
         elif name == "secrets":
             self._problems.add(
-                node.line, name, "secrets would stand in the log for ever", "let the job read them from a file"
+                node.line,
+                name,
+                "secrets would stand in the log for ever",
+                "put them into files and submit a job file: secrets: {NAME: ./FILE}",
             )
         else:
             known = (*sorted(_HONOURED), *_NOT_HONOURED)
@@ -189,9 +199,9 @@ class _Task:
         kept: dict[str, Node] = {}
         for place, source in node.fields.items():
             if place.startswith(("/", "~")):
-                self._note(source, f"file_mounts.{shortened(place)}", "files are put into the job's folder only")
+                self._note(source, f"file_mounts.{shortened_name(place)}", "files are put into the job's folder only")
             elif not isinstance(source, Text) or "://" in source.text:
-                self._note(source, f"file_mounts.{shortened(place)}", "buckets are not mounted")
+                self._note(source, f"file_mounts.{shortened_name(place)}", "buckets are not mounted")
             else:
                 kept[place] = source
         return msgspec.structs.replace(node, fields=kept) if kept else None

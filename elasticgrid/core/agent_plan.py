@@ -287,7 +287,7 @@ def _(item: Unwanted, state: AgentState) -> Step:
     if not state.joined_sequence:
         # It never was a node of the job; a word of it would be one about a stranger.
         return msgspec.structs.replace(state, left=True), [Leave(exit_code=item.exit_code)]
-    departure = Departure(reason=item.reason, exit_code=item.exit_code, cause=Cause())
+    departure = Departure(reason=item.reason, exit_code=item.exit_code, cause=item.cause)
     return _depart(state, departure, Cause())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from elasticgrid.core.agent_state import (
@@ -17,13 +15,12 @@ from elasticgrid.core.agent_state import (
     Round,
     StartWorkers,
     Worker,
+    ended_for_another,
+    exit_state,
 )
 from elasticgrid.core.events import NodeDrained, NodeFailed, NodeFinished, NodeLeft, WorkerExit
 from elasticgrid.core.failures import ExitEvidence, app_or_infra
 from elasticgrid.core.job_failures import DISRUPTION_MS
-
-#: SIGKILL and SIGTERM, what the agent ends workers with: by themselves they say nothing of why.
-_OURS: Final = frozenset({-9, -15})
 
 
 def settle(state: AgentState) -> tuple[AgentState, list[Instruction]]:
@@ -125,6 +122,7 @@ def _failed(state: AgentState, current: Round, published: int, dropped: int) -> 
             message=worker.message,
             error_file=worker.error_file,
             time_ms=worker.ended_ms,
+            state=exit_state(current, worker, worker.code or 0),
         )
         for worker in sorted(current.workers, key=lambda worker: _cause_order(worker, current))
     )
@@ -149,8 +147,7 @@ def _failed(state: AgentState, current: Round, published: int, dropped: int) -> 
 def _cause_order(worker: Worker, current: Round) -> tuple[bool, bool, int, bool, int]:
     """Root cause first: who failed earliest, then who was ended because of it, then who ended with success."""
     is_first = worker.rank == current.first_failure
-    ended_by_us = not is_first and worker.code in _OURS and not worker.message
-    return worker.code == 0, ended_by_us, worker.ended_ms, not is_first, worker.rank
+    return worker.code == 0, ended_for_another(current, worker), worker.ended_ms, not is_first, worker.rank
 
 
 def _was_taken_away(state: AgentState, failed_ms: int) -> bool:

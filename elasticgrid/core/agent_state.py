@@ -12,6 +12,7 @@ import msgspec
 from elasticgrid.core.events import (
     CheckpointRef,
     DrainDecided,
+    ExitState,
     FailureClass,
     NodeCheckpointed,
     NodeDrained,
@@ -69,7 +70,7 @@ class Worker(_Value, frozen=True, kw_only=True):
 
 
 class Cause(_Value, frozen=True, kw_only=True):
-    """The decision that something was done for."""
+    """The event that something was done for: a decision, or what the launcher says of the node's launch."""
 
     event_id: str = ""
     correlation_id: str = ""
@@ -172,23 +173,37 @@ class AgentState(_Value, frozen=True, kw_only=True):
     notice_deadline_ms: int = 0
 
 
-WorkerState: TypeAlias = Literal["INIT", "HEALTHY", "UNHEALTHY", "SUCCEEDED", "FAILED", "STOPPED"]
+WorkerState: TypeAlias = Literal["INIT", "HEALTHY", "UNHEALTHY"] | ExitState
+
+#: SIGKILL and SIGTERM, what the agent ends workers with, also as a shell or a handler of its own passes them on: by
+#: themselves they say nothing of why.
+_OURS: Final = frozenset({-9, -15, 128 + 9, 128 + 15})
 
 
 def worker_state(current: Round, worker: Worker) -> WorkerState:
     """How a worker of the round is, in one word.
 
-    INIT until it said something, UNHEALTHY while the round is stuck; STOPPED when it ended because it was to.
+    INIT until it said something, UNHEALTHY while the round is stuck; then as `exit_state` says.
     """
-    if worker.code is None:
-        if current.stuck:
-            return "UNHEALTHY"
-        return "HEALTHY" if worker.heard else "INIT"
-    if worker.code == 0:
+    if worker.code is not None:
+        return exit_state(current, worker, worker.code)
+    if current.stuck:
+        return "UNHEALTHY"
+    return "HEALTHY" if worker.heard else "INIT"
+
+
+def exit_state(current: Round, worker: Worker, code: int) -> ExitState:
+    """How a worker of the round ended with `code`: STOPPED when it did because it was to."""
+    if code == 0:
         told = current.stop_step is not None and worker.step >= current.stop_step
         return "STOPPED" if worker.stopping or told else "SUCCEEDED"
-    ended_for_another = current.first_failure is not None and current.first_failure != worker.rank
-    return "STOPPED" if current.terminating or (ended_for_another and worker.code < 0) else "FAILED"
+    return "STOPPED" if current.terminating or ended_for_another(current, worker) else "FAILED"
+
+
+def ended_for_another(current: Round, worker: Worker) -> bool:
+    """Whether a worker was ended because another one had failed. One that says why it failed failed by itself."""
+    is_first = current.first_failure in (None, worker.rank)
+    return not is_first and worker.code in _OURS and not worker.message
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -321,10 +336,11 @@ class EndRequested(_Value, frozen=True, kw_only=True):
 
 
 class Unwanted(_Value, frozen=True, kw_only=True):
-    """The log does not know this node's launch, or it says that nothing of it is to run any more."""
+    """The log does not know this node's launch, or it says, in the event `cause`, that nothing of it is to run."""
 
     reason: str
     exit_code: int
+    cause: Cause = Cause()
 
 
 AgentInput: TypeAlias = (

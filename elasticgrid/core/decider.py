@@ -1,8 +1,8 @@
 """What to do about a job now: one pure function of its state, the fleet, the signals and the time.
 
 First comes what has to be done about what happened (`_reconcile`: endings, losses, rounds that drained, nodes that
-joined), then, if there is nothing of that kind, the scaling rules. What comes back is one decision: its events are
-appended together or not at all.
+joined), then, if there is nothing of that kind, a gap in the samples that is not on record yet, then the scaling rules.
+What comes back is one decision: its events are appended together or not at all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.fleet import FleetState
 from elasticgrid.core.job import JobState, NodeState, live_nodes, situation
 from elasticgrid.core.job_failures import budget_spent, restart_at_ms, settled_at_ms
+from elasticgrid.core.job_gaps import gap_to_record
 from elasticgrid.core.job_placement import (
     adds_nodes,
     drop_all,
@@ -42,7 +43,7 @@ Decision = tuple[ev.DecisionData, ...]
 NOTHING: Decision = ()
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """How far the streams had been read when a decision was taken."""
 
     events_through: int
@@ -59,10 +60,15 @@ def decide(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     todo = _reconcile(state, fleet, signals, as_of_ms)
     if todo is not None:
         return todo
+    gap = gap_to_record(state, signals, as_of_ms)
+    if gap is not None:
+        return (gap,)
     return _scale(state, fleet, signals, as_of_ms)
 
 
-def decision_events(state: JobState, decision: Decision, as_of_ms: int, reading: Reading) -> list[ev.Event]:
+def decision_events(
+    state: JobState, decision: Decision, as_of_ms: int, reading: Reading, *, policy_version: int = POLICY_VERSION
+) -> list[ev.Event]:
     """The decision as events: numbered, with derived identifiers, so that a second try appends the same events."""
     assert state.spec is not None
     basis = ev.Basis(
@@ -71,7 +77,7 @@ def decision_events(state: JobState, decision: Decision, as_of_ms: int, reading:
         events_through=reading.events_through,
         samples_through=reading.samples_through,
         policy=POLICY_NAME,
-        policy_version=POLICY_VERSION,
+        policy_version=policy_version,
         config_digest=content_digest((state.spec.scaling, state.spec.placement)),
     )
     made: list[ev.Event] = []
@@ -106,7 +112,7 @@ def _reconcile(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms
         return _end(state, "cancelled")
     if state.phase == "submitted":
         return None
-    if any(launch.failure == "invalid" for launch in state.launches.values()):
+    if any(launch.failure == "invalid" for launch in state.launches.present.values()):
         return _end(state, "failed")
     if state.phase == "running":
         return _watch_round(state, fleet, signals, as_of_ms)
@@ -119,7 +125,7 @@ def _reconcile(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms
 
 def _conclude(state: JobState) -> Decision:
     """An ending is final when nothing of the job exists any more and no launch is open."""
-    if any(not launch.resolved for launch in state.launches.values()):
+    if any(not launch.resolved for launch in state.launches.present.values()):
         return NOTHING
     assert state.ending is not None
     last_step = max([node.last_step for node in state.nodes.values()], default=0)
@@ -138,7 +144,7 @@ def _end(state: JobState, how: ev.Outcome) -> Decision:
 
 def _watch_round(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision | None:
     assert state.spec is not None
-    members = [state.nodes[node] for node in state.member_nodes]
+    members = state.nodes.named(state.member_nodes)
     present = [node for node in members if node.status == "joined"]
     if present and all(node.finished_round == state.round for node in present):
         return _end(state, "completed")
@@ -154,8 +160,9 @@ def _watch_round(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_
         return _end_stuck_round(state)
     if not state.round_active_ms:
         return None
-    planned = [node for node in live_nodes(state) if node.status == "planned"]
-    joined = [node for node in live_nodes(state) if node.status == "joined"]
+    live = live_nodes(state)
+    planned = [node for node in live if node.status == "planned"]
+    joined = [node for node in live if node.status == "joined"]
     overdue = planned and as_of_ms - state.placement_ms >= state.spec.join_timeout_ms
     if planned and not overdue:
         return None
@@ -164,7 +171,7 @@ def _watch_round(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_
     if len(joined) > len(members):
         return (ev.DrainDecided(round=state.round, reason="resize", grace_ms=state.spec.grace_ms),)
     if state.target_nodes > len(members):
-        failures = sorted({launch.failure for launch in state.launches.values() if launch.failure})
+        failures = sorted({launch.failure for launch in state.launches.present.values() if launch.failure})
         return _give_up(state, [], f"launch failed: {', '.join(failures) or 'nodes were lost'}")
     return None
 

@@ -15,6 +15,7 @@ ElasticGridError
 │   ├── BusUnavailable      not reachable now; a retry may help
 │   │   └── CredentialRefused   it is there, but does not let this credential in
 │   └── ServerStartFailed   the embedded server did not come up
+│       └── FolderInUse     another one runs on its folder
 ├── EngineError             an engine could not do what was asked; the words are the provider's
 │   ├── NodeUnreachable     a node did not answer, so nothing is known of it
 │   └── SetupFailed         the job's setup command ended with another code than 0
@@ -210,6 +211,12 @@ class ServerStartFailed(BusError):
     """The embedded nats-server did not come up."""
 
     code = "server_start_failed"
+
+
+class FolderInUse(ServerStartFailed):
+    """Another server runs on the folder."""
+
+    code = "folder_in_use"
 
 
 class EngineError(ElasticGridError):

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Offer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A provider that may give nodes.
 
     Attributes:
@@ -32,7 +32,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return self.free // self.slice_nodes
 
 
-class Fill(msgspec.Struct, frozen=True, kw_only=True):
+class Fill(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is taken from each offer, in the order of the offers.
 
     Attributes:
@@ -62,7 +62,7 @@ def _with_offer(totals: int, offer: Offer, limit: int) -> int:
     return totals
 
 
-class _Rest(msgspec.Struct, frozen=True):
+class _Rest(msgspec.Struct, frozen=True, gc=False):
     """What the offers from some place on can give together, on-demand and spot apart, as bits."""
 
     on_demand: int

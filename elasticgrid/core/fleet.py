@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from elasticgrid.core import events as ev
 from elasticgrid.core import marks as mk
 from elasticgrid.core.fleet_state import (
-    UNUSED,
     FleetState,
     Health,
     ProviderState,
@@ -25,7 +24,7 @@ from elasticgrid.core.job_nodes import NO_NODES, JobNodes, Launch, Phase, Planne
 from elasticgrid.core.marks import HOUR_MS, MINUTE_MS
 from elasticgrid.core.spec import PPM, ProviderSpec
 
-__all__ = ["FleetState", "evolve_fleet", "initial_fleet"]
+__all__ = ["FLEET_EVENTS", "FleetState", "evolve_fleet", "initial_fleet"]
 
 #: A node lost younger than this counts against its provider.
 YOUNG_MS: Final = 30 * MINUTE_MS
@@ -37,7 +36,7 @@ HEALTH_BLOCKED_PPM: Final = 200_000
 def evolve_fleet(fleet: FleetState, recorded: ev.Recorded) -> FleetState:
     """The fleet after one more event; the very same state when the event does not concern it. Never raises."""
     event = recorded.event
-    if isinstance(event, ev.UnknownEvent):
+    if not isinstance(event, ev.Event):
         return fleet
     handler = _HANDLERS.get(type(event.data))
     return fleet if handler is None else handler(fleet, event.data, event, recorded.recorded_ms)
@@ -49,28 +48,38 @@ _COLUMN: Final[dict[Phase, int]] = {"launching": 0, "up": 1, "leaving": 2}
 
 
 def _count(deltas: _Deltas, provider: str, phase: Phase, nodes: int) -> None:
-    deltas.setdefault(provider, [0, 0, 0])[_COLUMN[phase]] += nodes
+    counts = deltas.get(provider)
+    if counts is None:
+        counts = deltas[provider] = [0, 0, 0]
+    counts[_COLUMN[phase]] += nodes
 
 
 def _with_job(fleet: FleetState, key: str, job: JobNodes, deltas: _Deltas) -> FleetState:
     """The fleet with what the job is charged for replaced, and the providers' usage with it."""
+    jobs = with_nodes(fleet.jobs, key, job)
+    if not deltas:
+        return replace(fleet, jobs=jobs)
     usage = fleet.usage.copy()
     providers = fleet.providers
     for name, (in_flight, in_use, draining) in deltas.items():
-        old = usage.get(name, UNUSED)
-        new = Usage(in_flight=old.in_flight + in_flight, in_use=old.in_use + in_use, draining=old.draining + draining)
-        if new.charged:
-            usage[name] = new
+        old = usage.get(name)
+        if old is not None:
+            in_flight += old.in_flight
+            in_use += old.in_use
+            draining += old.draining
+        if in_flight + in_use + draining:
+            usage[name] = Usage(in_flight=in_flight, in_use=in_use, draining=draining)
             continue
         usage.pop(name, None)
         if name in providers and providers[name].withdrawn:
             providers = {other: each for other, each in providers.items() if other != name}
-    return replace(fleet, jobs=with_nodes(fleet.jobs, key, job), usage=usage, providers=providers)
+    return replace(fleet, jobs=jobs, usage=usage, providers=providers)
 
 
-def _with_launch(fleet: FleetState, key: str, attempt: str, launch: Launch | None, deltas: _Deltas) -> FleetState:
-    """The fleet with one launch replaced; one without nodes, or None, is forgotten."""
-    job = nodes_of(fleet.jobs, key)
+def _with_launch(
+    fleet: FleetState, key: str, job: JobNodes, attempt: str, launch: Launch | None, deltas: _Deltas
+) -> FleetState:
+    """The fleet with one launch of the job replaced; one without nodes, or None, is forgotten."""
     launches = job.launches.copy()
     if launch is None or not launch.nodes:
         launches.pop(attempt, None)
@@ -80,8 +89,8 @@ def _with_launch(fleet: FleetState, key: str, attempt: str, launch: Launch | Non
 
 
 def _probe_over(fleet: FleetState, provider: str, key: str, assignment: str) -> FleetState:
-    state = fleet.providers.get(provider)
-    if state is None or not fleet.marks:
+    state = fleet.providers.get(provider) if fleet.marks else None
+    if state is None:
         return fleet
     return replace(fleet, marks=mk.probe_over(fleet.marks, state.spec, f"{key}/{assignment}"))
 
@@ -172,10 +181,10 @@ def _told_to_leave(launch: Launch, leaving: Iterable[str], deltas: _Deltas) -> L
 
 
 def _drained(fleet: FleetState, data: ev.DrainDecided, event: ev.Event, _at_ms: int) -> FleetState:
-    key = job_key(event.tenant, event.job)
-    job = nodes_of(fleet.jobs, key)
     if not data.leaving:
         return fleet
+    key = job_key(event.tenant, event.job)
+    job = nodes_of(fleet.jobs, key)
     deltas: _Deltas = {}
     launches = {name: _told_to_leave(each, data.leaving, deltas) for name, each in job.launches.items()}
     return _with_job(fleet, key, replace(job, launches=launches), deltas) if deltas else fleet
@@ -217,16 +226,17 @@ def _requested(fleet: FleetState, data: ev.LaunchRequested, event: ev.Event, _at
     return _with_job(fleet, key, JobNodes(planned=planned, launches=launches), deltas)
 
 
-def _find(fleet: FleetState, event: ev.Event, attempt: str) -> tuple[str, Launch | None]:
+def _find(fleet: FleetState, event: ev.Event, attempt: str) -> tuple[str, JobNodes, Launch | None]:
     key = job_key(event.tenant, event.job)
-    return key, nodes_of(fleet.jobs, key).launches.get(attempt)
+    job = nodes_of(fleet.jobs, key)
+    return key, job, job.launches.get(attempt)
 
 
 def _started(fleet: FleetState, data: ev.LaunchStarted, event: ev.Event, at_ms: int) -> FleetState:
-    key, launch = _find(fleet, event, data.attempt)
+    key, job, launch = _find(fleet, event, data.attempt)
     if launch is None or launch.started_ms is not None:
         return fleet
-    after = _with_launch(fleet, key, data.attempt, replace(launch, started_ms=at_ms), {})
+    after = _with_launch(fleet, key, job, data.attempt, replace(launch, started_ms=at_ms), {})
     state = fleet.providers.get(launch.provider)
     if state is None:
         return after
@@ -239,10 +249,10 @@ def _started(fleet: FleetState, data: ev.LaunchStarted, event: ev.Event, at_ms: 
 
 
 def _failed(fleet: FleetState, data: ev.LaunchFailed, event: ev.Event, at_ms: int) -> FleetState:
-    key, launch = _find(fleet, event, data.attempt)
+    key, job, launch = _find(fleet, event, data.attempt)
     if launch is None:
         return fleet
-    after = _with_launch(fleet, key, data.attempt, None, _given_back(launch))
+    after = _with_launch(fleet, key, job, data.attempt, None, _given_back(launch))
     failure = data.failure
     if failure == "preempted" and _is_young(launch, at_ms):
         failure = "lost_young"
@@ -251,10 +261,10 @@ def _failed(fleet: FleetState, data: ev.LaunchFailed, event: ev.Event, at_ms: in
 
 
 def _stopped(fleet: FleetState, data: ev.LaunchStopped, event: ev.Event, _at_ms: int) -> FleetState:
-    key, launch = _find(fleet, event, data.attempt)
+    key, job, launch = _find(fleet, event, data.attempt)
     if launch is None:
         return fleet
-    after = _with_launch(fleet, key, data.attempt, None, _given_back(launch))
+    after = _with_launch(fleet, key, job, data.attempt, None, _given_back(launch))
     return _probe_over(_released(after, launch.provider), launch.provider, key, launch.assignment)
 
 
@@ -325,7 +335,7 @@ def _granted_since(fleet: FleetState, spec: ProviderSpec, failure: ev.FailureCla
 
 
 def _joined(fleet: FleetState, data: ev.NodeJoined, event: ev.Event, _at_ms: int) -> FleetState:
-    key, launch = _find(fleet, event, data.attempt)
+    key, job, launch = _find(fleet, event, data.attempt)
     if launch is None or launch.nodes.get(data.node) != "launching":
         return fleet
     deltas: _Deltas = {}
@@ -333,34 +343,35 @@ def _joined(fleet: FleetState, data: ev.NodeJoined, event: ev.Event, _at_ms: int
     _count(deltas, launch.provider, "up", 1)
     nodes = launch.nodes.copy()
     nodes[data.node] = "up"
-    after = _with_launch(fleet, key, data.attempt, replace(launch, nodes=nodes), deltas)
-    state = fleet.providers.get(launch.provider)
-    if state is None or not fleet.marks:
+    after = _with_launch(fleet, key, job, data.attempt, replace(launch, nodes=nodes), deltas)
+    if not fleet.marks:
         return after
-    return replace(after, marks=mk.booted(fleet.marks, state.spec))
+    state = fleet.providers.get(launch.provider)
+    return after if state is None else replace(after, marks=mk.booted(fleet.marks, state.spec))
 
 
 def _left(fleet: FleetState, data: ev.NodeLeft, event: ev.Event, _at_ms: int) -> FleetState:
     key = job_key(event.tenant, event.job)
-    for attempt, launch in nodes_of(fleet.jobs, key).launches.items():
+    job = nodes_of(fleet.jobs, key)
+    for attempt, launch in job.launches.items():
         if data.node in launch.nodes:
-            return _without_node(fleet, key, attempt, launch, data.node)
+            return _without_node(fleet, key, job, attempt, launch, data.node)
     return fleet
 
 
 def _lost(fleet: FleetState, data: ev.NodeLost, event: ev.Event, at_ms: int) -> FleetState:
     """A node that is only silent may still run, so it is charged until it, or its launch, is seen to be gone."""
-    key, launch = _find(fleet, event, data.attempt)
+    key, job, launch = _find(fleet, event, data.attempt)
     if launch is None or data.node not in launch.nodes:
         return fleet
     blamed = not launch.counted and launch.nodes[data.node] != "leaving" and _is_young(launch, at_ms)
     if blamed:
         launch = replace(launch, counted=True)
     if data.evidence == "process_gone":
-        after = _without_node(fleet, key, data.attempt, launch, data.node)
+        after = _without_node(fleet, key, job, data.attempt, launch, data.node)
     else:
         deltas: _Deltas = {}
-        after = _with_launch(fleet, key, data.attempt, _told_to_leave(launch, (data.node,), deltas), deltas)
+        after = _with_launch(fleet, key, job, data.attempt, _told_to_leave(launch, (data.node,), deltas), deltas)
     if not blamed:
         return after
     failure: ev.FailureClass = "boot_failed" if launch.started_ms is None else "lost_young"
@@ -370,22 +381,25 @@ def _lost(fleet: FleetState, data: ev.NodeLost, event: ev.Event, at_ms: int) -> 
 def _noticed(fleet: FleetState, data: ev.NodePreemptionNotice, event: ev.Event, at_ms: int) -> FleetState:
     """A node that will be taken away counts against its provider only while it is young, and only for once."""
     key = job_key(event.tenant, event.job)
-    for attempt, launch in nodes_of(fleet.jobs, key).launches.items():
+    job = nodes_of(fleet.jobs, key)
+    for attempt, launch in job.launches.items():
         if launch.nodes.get(data.node) == "up":
             if not data.deadline_ms or launch.counted or not _is_young(launch, at_ms):
                 return fleet
             counted = replace(launch, counted=True)
-            after = _with_launch(fleet, key, attempt, counted, {})
+            after = _with_launch(fleet, key, job, attempt, counted, {})
             return _blame(after, counted, "lost_young", f"{key}/{launch.assignment}", event, at_ms)
     return fleet
 
 
-def _without_node(fleet: FleetState, key: str, attempt: str, launch: Launch, node: str) -> FleetState:
+def _without_node(fleet: FleetState, key: str, job: JobNodes, attempt: str, launch: Launch, node: str) -> FleetState:
     deltas: _Deltas = {}
-    _count(deltas, launch.provider, launch.nodes[node], -1)
     nodes = launch.nodes.copy()
-    del nodes[node]
-    after = _released(_with_launch(fleet, key, attempt, replace(launch, nodes=nodes), deltas), launch.provider)
+    _count(deltas, launch.provider, nodes.pop(node), -1)
+    after = _with_launch(fleet, key, job, attempt, replace(launch, nodes=nodes), deltas)
+    if not fleet.marks:
+        return after
+    after = _released(after, launch.provider)
     return after if nodes else _probe_over(after, launch.provider, key, launch.assignment)
 
 
@@ -406,3 +420,5 @@ _HANDLERS: Final[dict[type[Any], Callable[[FleetState, Any, ev.Event, int], Flee
     ev.NodeLost: _lost,
     ev.NodePreemptionNotice: _noticed,
 }
+#: Types of the events that change the fleet; most are not among them.
+FLEET_EVENTS: Final = frozenset(_HANDLERS)

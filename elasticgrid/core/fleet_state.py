@@ -21,7 +21,7 @@ RefusalReason: TypeAlias = Literal[
 ]
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A part of the fleet's state."""
 
 
@@ -73,7 +73,7 @@ class FleetState(_Value, frozen=True, kw_only=True):
 
     providers: dict[str, ProviderState] = {}
     usage: dict[str, Usage] = {}
-    jobs: NodesByJob = ()
+    jobs: NodesByJob = {}
     marks: dict[str, tuple[Mark, ...]] = {}
     health: dict[str, Health] = {}
     granted_ms: dict[str, int] = {}

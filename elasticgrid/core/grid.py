@@ -8,28 +8,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Self
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from elasticgrid.core.events import Recorded, UnknownEvent
-from elasticgrid.core.fleet import FleetState, evolve_fleet, initial_fleet
+from elasticgrid.core.events import Event, Recorded
+from elasticgrid.core.fleet import FLEET_EVENTS, FleetState, evolve_fleet, initial_fleet
 from elasticgrid.core.job import JobState, initial
 from elasticgrid.core.job_fold import evolve
 from elasticgrid.core.names import GRID_TENANT
-from elasticgrid.core.quotas import evolve_quotas
+from elasticgrid.core.quotas import QUOTA_EVENTS, evolve_quotas
 from elasticgrid.core.tenancy import AccessState, evolve_access
 
 JobKey = tuple[str, str]
 
 
-class _Replaced(msgspec.Struct, frozen=True):
-    """What an event replaced."""
+#: What an event replaced: its sequence, its job, that job's state, and the fleet.
+_Replaced: TypeAlias = tuple[int, JobKey | None, JobState | None, FleetState]
 
-    sequence: int
-    key: JobKey | None
-    job: JobState | None
-    fleet: FleetState
+#: Types of the events that change what jobs share; most change no more than their job.
+_SHARED: Final = FLEET_EVENTS | QUOTA_EVENTS
 
 
 class GridSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,30 +62,30 @@ class GridFold:
 
     def apply(self, recorded: Recorded) -> JobKey | None:
         """Fold one event and return the job it concerned, None for the grid itself. A second time changes nothing."""
-        if recorded.sequence <= self.sequence:
+        sequence = recorded.sequence
+        if sequence <= self.sequence:
             return None
         event = recorded.event
-        self.sequence = recorded.sequence
+        self.sequence = sequence
         if recorded.recorded_ms > self.recorded_ms:
             self.recorded_ms = recorded.recorded_ms
         self.events += 1
         fleet = self.fleet
-        if isinstance(event, UnknownEvent):
-            self.unknown_events += 1
-        else:
-            self.fleet = evolve_fleet(fleet, recorded)
+        key: JobKey | None = None
+        before: JobState | None = None
+        after: JobState | None = None
         if event.tenant == GRID_TENANT:
-            key = before = after = None
             self.access = evolve_access(self.access, recorded)
         else:
             key = (event.tenant, event.job)
             before = self._jobs.get(key)
             after = self._jobs[key] = evolve(before if before is not None else initial(*key), recorded)
-        quotas = evolve_quotas(self.fleet.quotas, after, recorded)
-        if quotas is not self.fleet.quotas:
-            self.fleet = msgspec.structs.replace(self.fleet, quotas=quotas)
+        if not isinstance(event, Event):
+            self.unknown_events += 1
+        elif type(event.data) in _SHARED:
+            self.fleet = _evolve_shared(fleet, before, after, recorded)
         if self._remembers:
-            self._replaced.append(_Replaced(recorded.sequence, key, before, fleet))
+            self._replaced.append((sequence, key, before, fleet))
         return key
 
     def snapshot(self) -> GridSnapshot:
@@ -127,13 +125,22 @@ class GridFold:
         """The job and the fleet as they were after event `sequence`; None when that is too far back."""
         if sequence >= self.sequence:
             return self._jobs.get(key), self.fleet
-        if not self._replaced or self._replaced[0].sequence > sequence + 1:
+        if not self._replaced or self._replaced[0][0] > sequence + 1:
             return None
         job, fleet = self._jobs.get(key), self.fleet
-        for replaced in reversed(self._replaced):
-            if replaced.sequence <= sequence:
+        for later, changed, before, fleet_before in reversed(self._replaced):
+            if later <= sequence:
                 break
-            fleet = replaced.fleet
-            if replaced.key == key:
-                job = replaced.job
+            fleet = fleet_before
+            if changed == key:
+                job = before
         return job, fleet
+
+
+def _evolve_shared(
+    fleet: FleetState, before: JobState | None, after: JobState | None, recorded: Recorded
+) -> FleetState:
+    """What jobs share after one more event, which made the job `after` of `before`."""
+    fleet = evolve_fleet(fleet, recorded)
+    quotas = evolve_quotas(fleet.quotas, before, after, recorded)
+    return fleet if quotas is fleet.quotas else msgspec.structs.replace(fleet, quotas=quotas)

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.job_parts import Parts
 from elasticgrid.core.scaling import AppliedChange, Measured, Situation
 from elasticgrid.core.spec import Band, JobSpec, Market
 from elasticgrid.core.window import median
@@ -19,7 +20,7 @@ NodeStatus = Literal["planned", "joined", "leaving", "left", "lost"]
 GONE: Final[frozenset[str]] = frozenset({"left", "lost"})
 
 
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node of the job.
 
     Attributes:
@@ -48,7 +49,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     notice_deadline_ms: int = 0
 
 
-class LaunchState(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An assignment of a placement and the one launch that serves it.
 
     Attributes:
@@ -73,7 +74,7 @@ class LaunchState(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in ("failed", "stopped") or (self.status == "planned" and self.released_ms > 0)
 
 
-class CountedFailure(msgspec.Struct, frozen=True, kw_only=True):
+class CountedFailure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A failure that was counted against one of the job's budgets.
 
     Attributes:
@@ -87,7 +88,7 @@ class CountedFailure(msgspec.Struct, frozen=True, kw_only=True):
     settled_ms: int
 
 
-class JobState(msgspec.Struct, frozen=True, kw_only=True):
+class JobState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything the log says about a job.
 
     Attributes:
@@ -102,6 +103,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
         round_decided_ms, round_active_ms: when it was decided and when every member had taken a step (0: not yet).
         drain_ms, drain_reason, drain_grace_ms: of the drain under way or the last one.
         ending: the outcome the job is heading for.
+        launches, nodes: all there ever were; of the past are nodes that are gone and in no round any more, and launches
+            that were given up and have stopped.
         previous_nodes: the size of the world before the last one.
         checkpoint: the last committed one.
         app_failures, infra_failures: failures so far, by who is to blame; `last_failure` the last one.
@@ -109,6 +112,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
         healthy_ms: healthy time that has given nothing back yet; `healthy_round` the last round it was counted of.
         device_errors: nodes that failed with an error of their hardware lately, and when.
         stuck: what was said of workers of the last round that live but do not get on; empty when nothing was.
+        stuck_ms: when that was said last.
+        gap_until_ms: when the last gap in the samples of the last round that is on record ended; 0 when none is.
         spent_microdollars: cost of the nodes that are gone; `cost_microdollars` adds those that run.
         illegal: events the state did not allow; `strays` facts about nodes it does not know.
         unknown_type: an event type this software does not know; no decision is taken after one.
@@ -148,8 +153,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     drain_grace_ms: int = 0
     ending: ev.Outcome | None = None
     ending_reason: str = ""
-    launches: dict[str, LaunchState] = {}
-    nodes: dict[str, NodeState] = {}
+    launches: Parts[LaunchState] = Parts()
+    nodes: Parts[NodeState] = Parts()
     changes: tuple[AppliedChange, ...] = ()
     measured: dict[int, Measured] = {}
     checkpoint: ev.CheckpointRef | None = None
@@ -160,6 +165,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     healthy_round: int = 0
     last_failure: CountedFailure | None = None
     stuck: str = ""
+    stuck_ms: int = 0
+    gap_until_ms: int = 0
     device_errors: dict[str, int] = {}
     failure_text: str = ""
     spent_microdollars: int = 0
@@ -179,7 +186,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def member_nodes(self) -> tuple[str, ...]:
         """Nodes of the last round, by group rank."""
-        return tuple(member.node for member in self.members)
+        return tuple([member.node for member in self.members])
 
 
 def initial(tenant: str, job: str) -> JobState:
@@ -189,7 +196,7 @@ def initial(tenant: str, job: str) -> JobState:
 
 def live_nodes(state: JobState) -> tuple[NodeState, ...]:
     """Nodes that are wanted: planned or joined, neither leaving nor gone."""
-    return tuple(node for node in state.nodes.values() if node.status in ("planned", "joined"))
+    return tuple([node for node in state.nodes.present.values() if node.status in ("planned", "joined")])
 
 
 def node_charge(state: JobState, node: NodeState, until_ms: int) -> int:
@@ -202,7 +209,7 @@ def cost_microdollars(state: JobState, as_of_ms: int) -> int:
     """What the job has cost by `as_of_ms`: each node from its launch until it was gone, at its placement's price."""
     running = sum(
         node_charge(state, node, as_of_ms)
-        for node in state.nodes.values()
+        for node in state.nodes.present.values()
         if node.charged_from_ms and node.status not in GONE
     )
     return state.spent_microdollars + running
@@ -237,7 +244,7 @@ def situation(state: JobState) -> Situation:
 
 
 def _in_flight(state: JobState) -> tuple[int | None, str]:
-    expected = sum(1 for node in state.nodes.values() if node.status == "planned")
+    expected = sum([node.status == "planned" for node in state.nodes.present.values()])
     if expected:
         return state.placement_ms, f"{expected} of {state.target_nodes} nodes have not joined yet"
     if state.phase == "draining":

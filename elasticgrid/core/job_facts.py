@@ -21,7 +21,9 @@ from elasticgrid.core.job_failures import (
     is_ambiguous,
     reclassified,
 )
+from elasticgrid.core.job_parts import Parts
 from elasticgrid.core.scaling import AppliedChange
+from elasticgrid.core.worker_exits import message_of
 
 #: Applied changes that are remembered: more than can fall into the longest time a rule looks back.
 MAX_CHANGES = 64
@@ -45,7 +47,7 @@ def _launch_moves(state: JobState, attempt: str, status: LaunchStatus, **changes
     launch = state.launches.get(attempt)
     if launch is None or _LAUNCH_ORDER[status] <= _LAUNCH_ORDER[launch.status]:
         return None
-    return replace(state, launches=state.launches | {attempt: replace(launch, status=status, **changes)})
+    return replace(state, launches=state.launches.with_part(attempt, replace(launch, status=status, **changes)))
 
 
 def _stray(state: JobState) -> JobState:
@@ -63,11 +65,12 @@ def _launch_started(state: JobState, data: ev.LaunchStarted, recorded: ev.Record
         moved = _started_late(state, data)
     if moved is None:
         return _stray(state)
-    nodes = dict(moved.nodes)
-    for node in moved.launches[data.attempt].nodes:
-        if not nodes[node].charged_from_ms and nodes[node].status not in GONE:
-            nodes[node] = replace(nodes[node], charged_from_ms=recorded.recorded_ms)
-    return replace(moved, nodes=nodes)
+    nodes = moved.nodes.present.copy()
+    for name in moved.launches[data.attempt].nodes:
+        node = moved.nodes[name]
+        if not node.charged_from_ms and node.status not in GONE:
+            nodes[name] = replace(node, charged_from_ms=recorded.recorded_ms)
+    return replace(moved, nodes=Parts(nodes, moved.nodes.past))
 
 
 def _started_late(state: JobState, data: ev.LaunchStarted) -> JobState | None:
@@ -75,7 +78,7 @@ def _started_late(state: JobState, data: ev.LaunchStarted) -> JobState | None:
     launch = state.launches.get(data.attempt)
     if launch is None or launch.status != "stop_requested" or launch.handle:
         return None
-    return replace(state, launches=state.launches | {launch.id: replace(launch, handle=data.handle)})
+    return replace(state, launches=state.launches.with_part(launch.id, replace(launch, handle=data.handle)))
 
 
 def _launch_failed(state: JobState, data: ev.LaunchFailed, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -132,11 +135,8 @@ def _gone(state: JobState, node_id: str, status: NodeStatus, at_ms: int) -> JobS
     if node.status in GONE:
         return state
     spent = node_charge(state, node, at_ms) if node.charged_from_ms else 0
-    return replace(
-        state,
-        nodes=state.nodes | {node_id: replace(node, status=status)},
-        spent_microdollars=state.spent_microdollars + spent,
-    )
+    nodes = state.nodes.with_part(node_id, replace(node, status=status))
+    return replace(state, nodes=nodes, spent_microdollars=state.spent_microdollars + spent)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ def _gone(state: JobState, node_id: str, status: NodeStatus, at_ms: int) -> JobS
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _with_node(state: JobState, node: NodeState, **changes: Any) -> JobState:
-    return replace(state, nodes=state.nodes | {node.id: replace(node, **changes)})
+def _with_node(state: JobState, node: NodeState) -> JobState:
+    return replace(state, nodes=state.nodes.with_part(node.id, node))
 
 
 def _known(state: JobState, node_id: str) -> NodeState | None:
-    node = state.nodes.get(node_id)
+    node = state.nodes.present.get(node_id)
     return None if node is None or node.status in GONE else node
 
 
@@ -157,8 +157,7 @@ def _joined(state: JobState, data: ev.NodeJoined, recorded: ev.Recorded, event: 
     node = _known(state, data.node)
     if node is None or node.joined_sequence:
         return _stray(state)
-    return _with_node(
-        state,
+    joined = replace(
         node,
         status="joined" if node.status == "planned" else node.status,
         host=data.host,
@@ -166,17 +165,21 @@ def _joined(state: JobState, data: ev.NodeJoined, recorded: ev.Recorded, event: 
         joined_sequence=recorded.sequence,
         charged_from_ms=node.charged_from_ms or recorded.recorded_ms,
     )
+    return _with_node(state, joined)
 
 
 def _started(state: JobState, data: ev.NodeStarted, recorded: ev.Recorded, event: ev.Event) -> JobState:
     node = _known(state, data.node)
     if node is None:
         return _stray(state)
-    after = _with_node(state, node, started_round=data.round, last_step=max(node.last_step, data.step))
-    if data.round != state.round or after.round_active_ms or after.phase != "running":
+    after = _with_node(state, replace(node, started_round=data.round, last_step=max(node.last_step, data.step)))
+    if data.round != state.round or state.round_active_ms or state.phase != "running":
         return after
-    if not all(after.nodes[member].started_round == state.round for member in after.member_nodes):
-        return after
+    present = after.nodes.present
+    for member in state.members:
+        each = present.get(member.node)
+        if each is None or each.started_round != state.round:
+            return after
     return _round_active(after, recorded.recorded_ms)
 
 
@@ -202,9 +205,11 @@ def _checkpointed(state: JobState, data: ev.NodeCheckpointed, recorded: ev.Recor
     return replace(state, checkpoint=data.checkpoint)
 
 
-def _count_samples(state: JobState, data: ev.NodeDrained | ev.NodeFinished | ev.NodeFailed) -> JobState:
+def _reported(state: JobState, data: ev.NodeDrained | ev.NodeFinished | ev.NodeFailed, node: NodeState) -> JobState:
+    """The job after a node's workers ended: the node as it is now, and the samples they say that they had."""
     return replace(
         state,
+        nodes=state.nodes.with_part(node.id, node),
         samples_published=state.samples_published + data.samples_published,
         samples_dropped=state.samples_dropped + data.samples_dropped,
     )
@@ -214,47 +219,44 @@ def _drained(state: JobState, data: ev.NodeDrained, recorded: ev.Recorded, event
     node = _known(state, data.node)
     if node is None or data.round <= node.drained_round:
         return _stray(state)
-    return _with_node(
-        _count_samples(state, data),
-        node,
-        drained_round=data.round,
-        last_step=max(node.last_step, data.last_step),
-        free_port=data.free_port,
-    )
+    last_step = max(node.last_step, data.last_step)
+    drained = replace(node, drained_round=data.round, last_step=last_step, free_port=data.free_port)
+    return _reported(state, data, drained)
 
 
 def _finished(state: JobState, data: ev.NodeFinished, recorded: ev.Recorded, event: ev.Event) -> JobState:
     node = _known(state, data.node)
     if node is None or data.round <= node.finished_round:
         return _stray(state)
-    return _with_node(
-        _count_samples(state, data),
+    finished = replace(
         node,
         finished_round=data.round,
         drained_round=data.round,
         last_step=max(node.last_step, data.last_step),
         free_port=data.free_port or node.free_port,
     )
+    return _reported(state, data, finished)
 
 
 def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: ev.Event) -> JobState:
     node = _known(state, data.node)
     if node is None or data.round <= node.failed_round:
         return _stray(state)
-    after = _with_node(
-        _count_samples(state, data),
+    failed = replace(
         node,
         failed_round=data.round,
         drained_round=data.round,
         last_step=max(node.last_step, data.last_step),
         free_port=data.free_port,
     )
+    after = _reported(state, data, failed)
     if data.round != state.round or state.phase != "running" or _round_failed(state):
         # What breaks because another rank of the round broke first is no second failure.
         return after
     exits = data.exits[0] if data.exits else ev.WorkerExit(rank=-1, code=0)
     text = f"rank {exits.rank} on {data.node} ended with {_exit_text(exits.code)} in round {data.round}"
-    said = (exits.message or exits.last_lines).strip().rsplit("\n", 1)[-1]
+    # Decisions repeat this text: what was recorded before there were states is told as it was then.
+    said = message_of(exits) if exits.state else (exits.message or exits.last_lines).strip().rsplit("\n", 1)[-1]
     text += f": {said[:MAX_FAILURE_TEXT]}" if said else ""
     if data.failure == "infra_failed" and is_device_error((exits.message, exits.last_lines)):
         return device_failed(after, after.nodes[node.id], at_ms=recorded.recorded_ms, text=text)
@@ -269,14 +271,13 @@ def _failed(state: JobState, data: ev.NodeFailed, recorded: ev.Recorded, event: 
 
 def _noticed_lately(state: JobState, recorded: ev.Recorded) -> bool:
     """Whether a member of the round gave notice just before: its workers' end breaks those of the others."""
-    notices = [state.nodes[node].notice_ms for node in state.member_nodes]
+    notices = [node.notice_ms for node in state.nodes.named(state.member_nodes)]
     return any(notice_ms and recorded.recorded_ms - notice_ms <= DISRUPTION_MS for notice_ms in notices)
 
 
 def _round_failed(state: JobState) -> bool:
-    return any(
-        state.nodes[node].failed_round == state.round or state.nodes[node].status in GONE for node in state.member_nodes
-    )
+    members = state.nodes.named(state.member_nodes)
+    return any(node.failed_round == state.round or node.status in GONE for node in members)
 
 
 #: Of a worker's last line, what a job's failure text repeats.
@@ -307,12 +308,10 @@ def _preemption_notice(
 def _noticed(state: JobState, node: NodeState, deadline_ms: int, recorded: ev.Recorded) -> JobState:
     """The job once it is known that the node will be taken away."""
     deadlines = [each for each in (node.notice_deadline_ms, deadline_ms) if each > 0]
-    after = _with_node(
-        state,
-        node,
-        notice_ms=node.notice_ms or recorded.recorded_ms,
-        notice_deadline_ms=min(deadlines, default=0),
+    noticed = replace(
+        node, notice_ms=node.notice_ms or recorded.recorded_ms, notice_deadline_ms=min(deadlines, default=0)
     )
+    after = _with_node(state, noticed)
     if node.id not in state.member_nodes:
         return after
     return reclassified(after, state.round, at_ms=recorded.recorded_ms, text=f"{node.id} is being taken away")
@@ -339,11 +338,13 @@ def _reclassified(state: JobState, data: ev.NodeReclassified, recorded: ev.Recor
 def _stuck(state: JobState, data: ev.NodeStuck, recorded: ev.Recorded, event: ev.Event) -> JobState:
     if _known(state, data.node) is None:
         return _stray(state)
-    if data.round != state.round or state.phase != "running" or state.stuck or _round_failed(state):
+    if data.round != state.round or state.phase != "running" or _round_failed(state):
         return state
+    if state.stuck:
+        return replace(state, stuck_ms=recorded.recorded_ms)
     text = f"{data.node} is stuck after step {data.last_step} of round {data.round}"
     text += f": {data.detail}" if data.detail else ""
-    after = replace(state, stuck=text)
+    after = replace(state, stuck=text, stuck_ms=recorded.recorded_ms)
     assert state.spec is not None
     if state.spec.on_stuck == "tell":
         return after

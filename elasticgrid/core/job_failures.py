@@ -58,7 +58,7 @@ def device_failed(state: JobState, node: NodeState, *, at_ms: int, text: str) ->
     """
     lately = {each: when for each, when in state.device_errors.items() if at_ms - when < DEVICE_ERRORS_WITHIN_MS}
     errors = {**lately, node.id: at_ms}
-    nodes = {**state.nodes, node.id: replace(node, notice_ms=node.notice_ms or at_ms)}
+    nodes = state.nodes.with_part(node.id, replace(node, notice_ms=node.notice_ms or at_ms))
     state = replace(state, device_errors=errors, nodes=nodes)
     if len(errors) >= DEVICE_ERRORS:
         text = f"{text}; {len(errors)} nodes of this job had an error of their hardware"

@@ -14,8 +14,12 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.job import GONE, JobState, LaunchState, NodeState, Phase
 from elasticgrid.core.job_facts import FACT_HANDLERS
 from elasticgrid.core.job_failures import budget_spent, health_counted
+from elasticgrid.core.job_parts import Parts
 from elasticgrid.core.scaling import Measured
 from elasticgrid.core.spec import PPM
+
+#: So many nodes are there besides a round's before it is looked which of them are gone for ever.
+SETTLED_AT_ONCE: Final = 8
 
 #: Reasons of a drain after which the job is over, and how.
 ENDINGS: Final[dict[str, ev.Outcome]] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
@@ -34,6 +38,7 @@ TRANSITIONS: Final[dict[Phase, dict[str, tuple[Phase, ...]]]] = {
     "running": {
         "decision.placement": ("running",),
         "decision.drain": ("running", "draining", "ending"),
+        "decision.gap": ("running",),
     },
     "draining": {
         "decision.placement": ("draining",),
@@ -54,26 +59,27 @@ TRANSITIONS: Final[dict[Phase, dict[str, tuple[Phase, ...]]]] = {
 def evolve(state: JobState, recorded: ev.Recorded) -> JobState:
     """The job after one more event of its own. Total: no event makes it raise."""
     event = recorded.event
-    if isinstance(event, ev.UnknownEvent):
+    if not isinstance(event, ev.Event):
         return replace(state, sequence=recorded.sequence, unknown_type=event.type)
-    handler = _HANDLERS.get(type(event.data))
+    data, basis = event.data, event.basis
+    handler = _HANDLERS.get(type(data))
     if handler is None:
         return state
-    if state.spec is None and not isinstance(event.data, ev.JobSubmitted):
+    if state.spec is None and not isinstance(data, ev.JobSubmitted):
         return _illegal(state, recorded, event, "the job was never submitted")
-    if event.basis is not None and event.basis.number <= state.decisions and not _same_batch(state, event):
-        return _illegal(state, recorded, event, f"decision {event.basis.number} is already there")
-    after: JobState = handler(state, event.data, recorded, event)
+    if basis is not None and basis.number <= state.decisions and not _same_batch(state, event):
+        return _illegal(state, recorded, event, f"decision {basis.number} is already there")
+    after: JobState = handler(state, data, recorded, event)
     if after is state:
         after = replace(state)
     # Nobody else has this copy yet, so it may still be written to: much quicker than copying all fields once more.
     force_setattr(after, "sequence", recorded.sequence)
     force_setattr(after, "last_event_id", event.id)
     force_setattr(after, "last_event_ms", recorded.recorded_ms)
-    if event.basis is not None:
-        same = event.basis.number == state.decisions
+    if basis is not None:
+        same = basis.number == state.decisions
         force_setattr(after, "decision_ids", (*state.decision_ids, event.id) if same else (event.id,))
-        force_setattr(after, "decisions", event.basis.number)
+        force_setattr(after, "decisions", basis.number)
         force_setattr(after, "decision_sequence", recorded.sequence)
     return after
 
@@ -98,11 +104,9 @@ def _illegal(state: JobState, recorded: ev.Recorded, event: ev.Event, why: str) 
     )
 
 
-def _move(state: JobState, event: ev.Event, recorded: ev.Recorded, to: Phase) -> JobState | None:
-    """The state in phase `to`, or None when the transition is not legal."""
-    if to not in TRANSITIONS[state.phase].get(ev.type_of(event.data), ()):
-        return None
-    return replace(state, phase=to)
+def _may_move(state: JobState, event: ev.Event, to: Phase) -> bool:
+    """Whether the event may lead to phase `to`."""
+    return to in TRANSITIONS[state.phase].get(ev.type_of(event.data), ())
 
 
 def _refuse(state: JobState, recorded: ev.Recorded, event: ev.Event) -> JobState:
@@ -179,15 +183,15 @@ def _scaled(state: JobState, data: ev.ScaleDecided, recorded: ev.Recorded, event
 
 
 def _placed(state: JobState, data: ev.PlacementDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
-    adds = any(line.action == "add" for line in data.assignments)
-    to: Phase = "starting" if state.phase == "submitted" and adds else state.phase
-    moved = _move(state, event, recorded, to)
-    if moved is None:
+    to = state.phase
+    if to == "submitted" and any(line.action == "add" for line in data.assignments):
+        to = "starting"
+    if not _may_move(state, event, to):
         return _refuse(state, recorded, event)
-    launches = dict(moved.launches)
-    nodes = dict(moved.nodes)
+    launches = state.launches.present.copy()
+    nodes = state.nodes.present.copy()
     for line in data.assignments:
-        if line.action == "add" and line.id not in launches:
+        if line.action == "add" and line.id not in launches and line.id not in state.launches.past:
             ids = tuple(f"{line.id}-{index}" for index in range(line.nodes))
             launches[line.id] = LaunchState(
                 id=line.id,
@@ -206,9 +210,10 @@ def _placed(state: JobState, data: ev.PlacementDecided, recorded: ev.Recorded, e
             if line.id in launches:
                 launches[line.id] = _given_up(launches[line.id], nodes, recorded.recorded_ms)
     return replace(
-        moved,
-        launches=launches,
-        nodes=nodes,
+        state,
+        phase=to,
+        launches=Parts(launches, state.launches.past),
+        nodes=Parts(nodes, state.nodes.past),
         target_nodes=data.placed_nodes,
         last_placement=data,
         placement_ms=recorded.recorded_ms,
@@ -216,9 +221,16 @@ def _placed(state: JobState, data: ev.PlacementDecided, recorded: ev.Recorded, e
 
 
 def _given_up(launch: LaunchState, nodes: dict[str, NodeState], at_ms: int) -> LaunchState:
-    """The launch, released if none of its nodes is wanted any more."""
-    if launch.released_ms or any(nodes[node].status in ("planned", "joined") for node in launch.nodes):
+    """The launch, released if none of its nodes is wanted any more.
+
+    Args:
+        nodes: those of the job that may still change; of the others none is wanted.
+    """
+    if launch.released_ms:
         return launch
+    for node in launch.nodes:
+        if node in nodes and nodes[node].status in ("planned", "joined"):
+            return launch
     return replace(launch, released_ms=at_ms)
 
 
@@ -226,20 +238,27 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
     ending = ENDINGS.get(data.reason)
     ends_round = data.round == state.round
     to: Phase = "ending" if ending else "draining" if state.phase == "running" and ends_round else state.phase
-    moved = _move(state, event, recorded, to)
-    if moved is None:
+    if not _may_move(state, event, to):
         return _refuse(state, recorded, event)
-    nodes = dict(moved.nodes)
+    nodes = state.nodes.present.copy()
     for node in data.leaving:
         if node in nodes and nodes[node].status not in GONE:
             nodes[node] = replace(nodes[node], status="leaving")
-    released = {each.id: _given_up(each, nodes, recorded.recorded_ms) for each in moved.launches.values()}
-    moved = replace(moved, nodes=nodes, launches=released if data.leaving else moved.launches)
+    launches = state.launches
+    if data.leaving:
+        present = {
+            name: each if each.released_ms else _given_up(each, nodes, recorded.recorded_ms)
+            for name, each in launches.present.items()
+        }
+        launches = Parts(present, launches.past)
     if not ends_round and not ending:
-        return moved
-    moved = health_counted(moved, recorded.recorded_ms)
+        return replace(state, phase=to, nodes=Parts(nodes, state.nodes.past), launches=launches)
+    moved = health_counted(state, recorded.recorded_ms)
     return replace(
         moved,
+        phase=to,
+        nodes=Parts(nodes, state.nodes.past),
+        launches=launches,
         drain_ms=recorded.recorded_ms,
         drain_reason=data.reason,
         drain_grace_ms=data.grace_ms,
@@ -249,6 +268,8 @@ def _drain(state: JobState, data: ev.DrainDecided, recorded: ev.Recorded, event:
 
 
 def _ending_reason(state: JobState, ending: ev.Outcome | None) -> str:
+    if ending is None:
+        return state.failure_text
     if ending == "cancelled":
         return state.cancel_requested or ""
     spent = budget_spent(state) if ending == "failed" else ""
@@ -256,12 +277,19 @@ def _ending_reason(state: JobState, ending: ev.Outcome | None) -> str:
 
 
 def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
-    moved = _move(state, event, recorded, "running")
     known = all(member.node in state.nodes for member in data.members)
-    if moved is None or data.round <= state.round or not known:
+    if not _may_move(state, event, "running") or data.round <= state.round or not known:
         return _refuse(state, recorded, event)
+    nodes, launches = state.nodes, state.launches
+    if len(nodes.present) >= len(data.members) + SETTLED_AT_ONCE:
+        members = {member.node for member in data.members}
+        nodes = nodes.settled(lambda node: node.status in GONE and node.id not in members)
+        launches = launches.settled(lambda launch: launch.status == "stopped" and launch.released_ms > 0)
     return replace(
-        moved,
+        state,
+        phase="running",
+        nodes=nodes,
+        launches=launches,
         round=data.round,
         members=data.members,
         previous_nodes=len(state.members),
@@ -269,14 +297,27 @@ def _world(state: JobState, data: ev.WorldDecided, recorded: ev.Recorded, event:
         round_decided_ms=recorded.recorded_ms,
         round_active_ms=0,
         stuck="",
+        stuck_ms=0,
+        gap_until_ms=0,
     )
 
 
-def _outcome(state: JobState, data: ev.OutcomeDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
-    moved = _move(state, event, recorded, data.outcome)
-    if moved is None:
+def _gap(state: JobState, data: ev.GapDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    if not _may_move(state, event, state.phase) or data.round != state.round:
         return _refuse(state, recorded, event)
-    return replace(moved, finished_ms=recorded.recorded_ms, ending=data.outcome, ending_reason=data.reason)
+    return replace(state, gap_until_ms=data.until_ms)
+
+
+def _outcome(state: JobState, data: ev.OutcomeDecided, recorded: ev.Recorded, event: ev.Event) -> JobState:
+    if not _may_move(state, event, data.outcome):
+        return _refuse(state, recorded, event)
+    return replace(
+        state,
+        phase=data.outcome,
+        finished_ms=recorded.recorded_ms,
+        ending=data.outcome,
+        ending_reason=data.reason,
+    )
 
 
 _HANDLERS: Final[dict[type[Any], Any]] = {
@@ -291,5 +332,6 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     ev.DrainDecided: _drain,
     ev.WorldDecided: _world,
     ev.OutcomeDecided: _outcome,
+    ev.GapDecided: _gap,
     **FACT_HANDLERS,
 }

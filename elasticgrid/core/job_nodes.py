@@ -1,7 +1,7 @@
 """What every job is charged for, as a mapping that costs little to replace one job in.
 
 Each event that concerns a job's nodes makes a new state of the fleet. A plain dictionary of all jobs would be copied
-each time, so jobs are kept in shards, of which one is copied. A mapping without jobs is the empty tuple.
+each time, so jobs are kept in shards, of which one is copied.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import msgspec
 
 Phase: TypeAlias = Literal["launching", "up", "leaving"]
 
-#: A thousand jobs make shards of sixteen, and as many shards.
-SHARDS: Final = 64
+#: A thousand jobs make shards of thirty, and as many shards.
+SHARDS: Final = 32
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a job is charged for, or a part of it."""
 
 
@@ -51,8 +51,8 @@ class JobNodes(_Value, frozen=True, kw_only=True):
     launches: dict[str, Launch] = {}
 
 
-#: Jobs by `<tenant>/<job>`; those that nothing is charged to are absent.
-NodesByJob: TypeAlias = tuple[dict[str, JobNodes], ...]
+#: By shard, jobs by `<tenant>/<job>`; those that nothing is charged to are absent, and so are empty shards.
+NodesByJob: TypeAlias = dict[int, dict[str, JobNodes]]
 
 NO_NODES: Final = JobNodes()
 
@@ -62,26 +62,34 @@ def job_key(tenant: str, job: str) -> str:
     return f"{tenant}/{job}"
 
 
+def _shard_of(key: str) -> int:
+    return crc32(key.encode()) % SHARDS
+
+
 def nodes_of(jobs: NodesByJob, key: str) -> JobNodes:
     """What the job is charged for."""
-    return jobs[crc32(key.encode()) % SHARDS].get(key, NO_NODES) if jobs else NO_NODES
+    shard = jobs.get(_shard_of(key))
+    return NO_NODES if shard is None else shard.get(key, NO_NODES)
 
 
 def with_nodes(jobs: NodesByJob, key: str, nodes: JobNodes) -> NodesByJob:
     """The same jobs with what this one is charged for replaced."""
-    index = crc32(key.encode()) % SHARDS
-    if not jobs:
-        jobs = ({},) * SHARDS
-    shard = jobs[index].copy()
+    after = jobs.copy()
+    index = _shard_of(key)
+    shard = after.get(index)
+    shard = {} if shard is None else shard.copy()
     if nodes.planned or nodes.launches:
         shard[key] = nodes
     else:
         shard.pop(key, None)
-    after = (*jobs[:index], shard, *jobs[index + 1 :])
-    return after if shard or any(after) else ()
+    if shard:
+        after[index] = shard
+    else:
+        after.pop(index, None)
+    return after
 
 
 def all_nodes(jobs: NodesByJob) -> Iterator[tuple[str, JobNodes]]:
     """Every job that something is charged to, in no order that means anything."""
-    for shard in jobs:
+    for shard in jobs.values():
         yield from shard.items()

@@ -22,7 +22,7 @@ def place_job(
     assert state.spec is not None
     wanted = {node.id for node in live_nodes(state)}.difference(without)
     held = []
-    for launch in state.launches.values():
+    for launch in state.launches.present.values():
         kept = tuple(node for node in launch.nodes if node in wanted)
         if kept:
             held.append(
@@ -74,7 +74,7 @@ def placement_without(state: JobState, missing: tuple[str, ...], why: str) -> ev
     """
     held = [node for node in live_nodes(state) if node.id not in missing]
     lines = []
-    for launch in state.launches.values():
+    for launch in state.launches.present.values():
         kept = tuple(node.id for node in held if node.assignment == launch.id)
         gone = tuple(node for node in missing if state.nodes[node].assignment == launch.id)
         lines += [_line(launch, "keep", kept)] if kept else []
@@ -93,7 +93,7 @@ def placement_without(state: JobState, missing: tuple[str, ...], why: str) -> ev
 def drop_all(state: JobState) -> ev.PlacementDecided:
     """The placement that gives up everything the job has."""
     lines = []
-    for launch in state.launches.values():
+    for launch in state.launches.present.values():
         leaving = tuple(node for node in launch.nodes if state.nodes[node].status in ("planned", "joined"))
         if leaving or not (launch.released_ms or launch.resolved):
             lines.append(_line(launch, "drop", leaving))
@@ -102,7 +102,8 @@ def drop_all(state: JobState) -> ev.PlacementDecided:
 
 def _drop_lines(state: JobState, nodes: tuple[str, ...]) -> tuple[ev.Assignment, ...]:
     """The lines that drop these nodes."""
-    lines = ((launch, tuple(node for node in launch.nodes if node in nodes)) for launch in state.launches.values())
+    launches = state.launches.present.values()
+    lines = ((launch, tuple(node for node in launch.nodes if node in nodes)) for launch in launches)
     return tuple(_line(launch, "drop", leaving) for launch, leaving in lines if leaving)
 
 

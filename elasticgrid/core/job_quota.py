@@ -12,7 +12,7 @@ from elasticgrid.core.quotas import HOUR_MS, Standing, budgets, jobs_of, spent_b
 from elasticgrid.core.spec import JobSpec
 
 
-class NodeCap(msgspec.Struct, frozen=True, kw_only=True):
+class NodeCap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The most nodes a job may have because of what its tenant may have.
 
     Attributes:

@@ -32,7 +32,7 @@ def launch_actions(state: JobState, as_of_ms: int) -> tuple[Start | Stop, ...]:
     if state.spec is None:
         return ()
     actions: list[Start | Stop] = []
-    for launch in state.launches.values():
+    for launch in state.launches.present.values():
         if launch.resolved:
             continue
         if launch.status == "planned":

@@ -30,7 +30,7 @@ EVIDENCE_KEPT: Final = 8
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp"})
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A reason not to ask a place for nodes.
 
     Attributes:

@@ -8,7 +8,7 @@ from elasticgrid.core.errors import IllegalTransition
 from elasticgrid.core.events import CheckpointRef, Member, WorldDecided
 
 
-class ReadyNode(msgspec.Struct, frozen=True):
+class ReadyNode(msgspec.Struct, frozen=True, gc=False):
     """A node whose agent waits for a world.
 
     Attributes:

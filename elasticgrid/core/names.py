@@ -20,6 +20,9 @@ FLEET = "fleet"
 ACCESS = "access"
 
 _NAME = re.compile(NAME_PATTERN)
+#: Engines cut the names of machines to 40 characters; the node's index behind the launch's name must survive that.
+_LAUNCH_LENGTH = 33
+_LAUNCH_DIGEST_LENGTH = 8
 
 
 def is_name(text: str) -> bool:
@@ -54,3 +57,24 @@ def submission_folder(tenant: str, job: str, submitted_id: str) -> str:
         submitted_id: of the event that the job began with.
     """
     return f"{tenant}-{job}-{submitted_id[-8:]}"
+
+
+def run_folder(run: str, first_decision_id: str) -> str:
+    """The folder of one run without a grid: of no other run, and of no earlier one of the same name.
+
+    Args:
+        first_decision_id: of the event that the first decision about the run was recorded with; all its nodes read it.
+    """
+    return f"{run}-{first_decision_id[-12:]}"
+
+
+def launch_folder(tenant: str, job: str, submitted_id: str, attempt: str) -> str:
+    """The name of a launch and of its folder: a hint for people, and a digest that makes it unique.
+
+    It differs between two submissions of one job name, so nothing an older one left behind is taken for its own.
+    Arguments as `submission_folder`, and the attempt's id.
+    """
+    whole = "\x1f".join((tenant, job, submitted_id, attempt))
+    tail = f"-{attempt[-12:]}-{hashlib.sha256(whole.encode()).hexdigest()[:_LAUNCH_DIGEST_LENGTH]}"
+    text = f"{tenant}-{job}"[: _LAUNCH_LENGTH - len(tail)] + tail
+    return re.sub(r"[^a-z0-9-]", "-", text.lower()).lstrip("-")

@@ -33,7 +33,7 @@ _BANDS: Final[dict[Band, int]] = {"production": 0, "interactive": 1, "batch": 2}
 WAIT_PER_BAND_MS: Final = 30 * MINUTE_MS
 
 
-class HeldAssignment(msgspec.Struct, frozen=True, kw_only=True):
+class HeldAssignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nodes a job has, or has asked for and waits for: neither leaving nor gone.
 
     Attributes:
@@ -48,7 +48,7 @@ class HeldAssignment(msgspec.Struct, frozen=True, kw_only=True):
     market: Market = "on_demand"
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that wants nodes.
 
     Attributes:

@@ -18,7 +18,7 @@ from elasticgrid.core.spec import JobSpec, ProviderSpec
 REASONS_SAID: Final = 6
 
 
-class Candidates(msgspec.Struct, frozen=True):
+class Candidates(msgspec.Struct, frozen=True, gc=False):
     """Every provider in order of price: an offer or a refusal for each, by name."""
 
     specs: list[ProviderSpec]

@@ -6,24 +6,22 @@ are over are summed up, so a tenant's whole past is a few numbers an hour and ev
 
 from __future__ import annotations
 
-from typing import Final
-from zlib import crc32
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from elasticgrid.core import events as ev
-from elasticgrid.core.job import GONE, JobState
+from elasticgrid.core.job import GONE, JobState, NodeState
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-#: The longest period is a leap year; older hours are forgotten.
-KEPT_HOURS: Final = 400 * 24
-#: A thousand jobs make shards of sixteen.
-SHARDS: Final = 64
+#: The longest period is a leap year; older days are forgotten.
+KEPT_DAYS: Final = 400
 
 
-class Running(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct, frozen=True, gc=False):
     """A node that is charged: since when, at which price, and as how many accelerators."""
 
     since_ms: int
@@ -31,67 +29,69 @@ class Running(msgspec.Struct, frozen=True):
     accelerators: int
 
 
-class Hour(msgspec.Struct, frozen=True):
+class Hour(msgspec.Struct, frozen=True, gc=False):
     """What was used in one hour by nodes that are gone: accelerator-milliseconds, and price times milliseconds."""
 
     accelerator_ms: int = 0
     price_ms: int = 0
 
 
-class JobUse(msgspec.Struct, frozen=True):
+class JobUse(msgspec.Struct, frozen=True, gc=False):
     """A job's nodes that are charged, and whether the job is over."""
 
     running: dict[str, Running] = {}
     over: bool = False
 
 
-class Opened(msgspec.Struct, frozen=True):
+class Opened(msgspec.Struct, frozen=True, gc=False):
     """Nodes that are charged since some time of one hour, summed up: what they use grows by these numbers.
 
     Attributes:
         accelerators, price: of all of them.
-        accelerator_since, price_since: each node's times the time it is charged since.
+        accelerator_after, price_after: each node's times how far into the hour it is charged from, in milliseconds.
     """
 
     accelerators: int = 0
-    accelerator_since: int = 0
+    accelerator_after: int = 0
     price: int = 0
-    price_since: int = 0
+    price_after: int = 0
 
     def with_node(self, node: Running, sign: int) -> Opened:
         """With one more of these nodes, or with one less."""
+        accelerators = sign * node.accelerators
+        price = sign * node.price_microdollars_per_hour
+        # Of the hour, not of the time since 1970: a few nodes' sums of that would not fit into 64 bits.
+        after_ms = node.since_ms % HOUR_MS
         return Opened(
-            self.accelerators + sign * node.accelerators,
-            self.accelerator_since + sign * node.accelerators * node.since_ms,
-            self.price + sign * node.price_microdollars_per_hour,
-            self.price_since + sign * node.price_microdollars_per_hour * node.since_ms,
+            self.accelerators + accelerators,
+            self.accelerator_after + accelerators * after_ms,
+            self.price + price,
+            self.price_after + price * after_ms,
         )
 
 
-class TenantUse(msgspec.Struct, frozen=True):
-    """What a tenant uses.
+class TenantUse(msgspec.Struct, frozen=True, gc=False):
+    """What a tenant uses. Which nodes that is, its jobs say.
 
     Attributes:
         active: jobs that are not over.
-        jobs: those and the ones that still have nodes, in shards, so that replacing one costs little.
         opened: nodes that are charged, by the hour since 1970 that they are charged since.
-        hours: what is past, by hour.
+        hours: what is past, by day since 1970 and hour since 1970: a year of hours is not to be copied for each node.
     """
 
     active: int = 0
-    jobs: tuple[dict[str, JobUse], ...] = ()
     opened: dict[int, Opened] = {}
-    hours: dict[int, Hour] = {}
+    hours: dict[int, dict[int, Hour]] = {}
 
 
-class QuotaState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QuotaState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What was set, and what is used, by tenant."""
 
     quotas: dict[str, ev.Quota] = {}
     use: dict[str, TenantUse] = {}
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One limit of a tenant, and how it stands.
 
     Attributes:
@@ -115,111 +115,147 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def evolve_quotas(state: QuotaState, job: JobState | None, recorded: ev.Recorded) -> QuotaState:
-    """The state after one more event; the very same when it says nothing of this.
+def evolve_quotas(
+    state: QuotaState, before: JobState | None, after: JobState | None, recorded: ev.Recorded
+) -> QuotaState:
+    """The state after one more event; the very same when it says nothing of this, as all but `QUOTA_EVENTS` do.
 
     Args:
         state: before it.
-        job: the job that it concerns, after it; None for a fact about the grid.
+        before, after: the job that it concerns, None for a fact about the grid, and before the job's first event.
         recorded: the event.
     """
     event = recorded.event
-    if isinstance(event, ev.UnknownEvent):
+    if not isinstance(event, ev.Event):
         return state
     data = event.data
     if isinstance(data, ev.QuotaSet):
         return replace(state, quotas=state.quotas | {data.tenant: data.quota})
-    if job is None or job.spec is None or type(data) not in _CHARGING:
+    nodes_of = _NODES_OF.get(type(data))
+    if nodes_of is None or after is None or after.spec is None:
         return state
-    match data:
-        case ev.JobSubmitted() | ev.OutcomeDecided():
-            nodes: tuple[str, ...] = ()
-        case ev.LaunchStarted() | ev.LaunchFailed() | ev.LaunchStopped():
-            launch = job.launches.get(data.attempt)
-            nodes = launch.nodes if launch is not None else ()
-        case ev.NodeJoined() | ev.NodeLeft() | ev.NodeLost():
-            nodes = (data.node,)
-        case _:
-            return state
-    use = state.use.get(job.tenant, _NO_USE)
-    changed = _charged(use, job, nodes, recorded.recorded_ms)
-    return state if changed is use else replace(state, use=state.use | {job.tenant: changed})
+    begun: list[Running] = []
+    gone: list[Running] = []
+    jobs = 0
+    if before is None or before.spec is None:
+        jobs = 1
+    elif nodes_of is _of_nothing:
+        jobs = before.terminal - after.terminal
+    elif before.nodes is not after.nodes:
+        before_nodes, after_nodes = before.nodes.present, after.nodes.present
+        for node_id in nodes_of(after, data):
+            was, now = before_nodes.get(node_id), after_nodes.get(node_id)
+            if was is None or now is None or now is was:
+                continue
+            if _is_charged(now):
+                if not _is_charged(was):
+                    begun.append(_running(after, now))
+            elif _is_charged(was):
+                gone.append(_running(after, now))
+    if not jobs and not begun and not gone:
+        return state
+    use = state.use.get(after.tenant, _NO_USE)
+    used = TenantUse(
+        use.active + jobs,
+        _with_opened(use.opened, begun, gone) if begun or gone else use.opened,
+        _closed(use.hours, gone, recorded.recorded_ms) if gone else use.hours,
+    )
+    return replace(state, use=state.use | {after.tenant: used})
 
 
-#: What most events are not, asked first.
-_CHARGING: Final = frozenset(
-    {
-        ev.JobSubmitted,
-        ev.OutcomeDecided,
-        ev.LaunchStarted,
-        ev.LaunchFailed,
-        ev.LaunchStopped,
-        ev.NodeJoined,
-        ev.NodeLeft,
-        ev.NodeLost,
-    }
-)
+def _of_nothing(_job: JobState, _data: ev.EventData) -> tuple[str, ...]:
+    return ()
+
+
+def _of_launch(job: JobState, data: ev.LaunchStarted | ev.LaunchFailed | ev.LaunchStopped) -> tuple[str, ...]:
+    launch = job.launches.get(data.attempt)
+    return launch.nodes if launch is not None else ()
+
+
+def _of_node(_job: JobState, data: ev.NodeJoined | ev.NodeLeft | ev.NodeLost) -> tuple[str, ...]:
+    return (data.node,)
+
+
+#: Of an event that concerns a job, the nodes that may be charged from it or until it.
+_NODES_OF: Final[dict[type[Any], Callable[[JobState, Any], tuple[str, ...]]]] = {
+    ev.JobSubmitted: _of_nothing,
+    ev.OutcomeDecided: _of_nothing,
+    ev.LaunchStarted: _of_launch,
+    ev.LaunchFailed: _of_launch,
+    ev.LaunchStopped: _of_launch,
+    ev.NodeJoined: _of_node,
+    ev.NodeLeft: _of_node,
+    ev.NodeLost: _of_node,
+}
+#: Types of the events that change what a `QuotaState` says; most are not among them.
+QUOTA_EVENTS: Final = frozenset((ev.QuotaSet, *_NODES_OF))
+
 _NOTHING: Final = Hour()
 _NO_USE: Final = TenantUse()
-_NEW_JOB: Final = JobUse()
 _NONE_OPENED: Final = Opened()
 
 
-def _charged(use: TenantUse, job: JobState, nodes: tuple[str, ...], now_ms: int) -> TenantUse:
-    """What the tenant uses now that these nodes of the job are as the job says."""
+def _is_charged(node: NodeState) -> bool:
+    return node.charged_from_ms > 0 and node.status not in GONE
+
+
+def _running(job: JobState, node: NodeState) -> Running:
+    """A node of the job as it is charged, or was until now."""
     assert job.spec is not None
-    shard = crc32(job.id.encode()) % SHARDS
-    known = use.jobs[shard].get(job.id) if use.jobs else None
-    old = known if known is not None else _NEW_JOB
-    running, opened, hours = old.running, use.opened, use.hours
-    for node_id in nodes:
-        node = job.nodes.get(node_id)
-        if node is None:
+    price = job.launches[node.assignment].price_microdollars_per_hour
+    return Running(node.charged_from_ms, price, job.spec.nproc_per_node)
+
+
+def charged_jobs(jobs: Iterable[JobState]) -> dict[str, dict[str, JobUse]]:
+    """By tenant and job, what is charged: of jobs that are not over and those that still have nodes."""
+    found: dict[str, dict[str, JobUse]] = {}
+    for job in jobs:
+        if job.spec is None:
             continue
-        span = running.get(node_id)
-        if span is None and node.charged_from_ms and node.status not in GONE:
-            price = job.launches[node.assignment].price_microdollars_per_hour
-            span = Running(node.charged_from_ms, price, job.spec.nproc_per_node)
-            running = running | {node_id: span}
-            opened = _with_opened(opened, span, 1)
-        elif span is not None and node.status in GONE:
-            running = {other: each for other, each in running.items() if other != node_id}
-            opened = _with_opened(opened, span, -1)
-            hours = _closed(hours, span, now_ms)
-    if running is old.running and old.over == job.terminal and (known is not None or job.terminal):
-        return use
-    jobs = list(use.jobs or ({},) * SHARDS)
-    jobs[shard] = {other: each for other, each in jobs[shard].items() if other != job.id}
-    if running or not job.terminal:
-        jobs[shard][job.id] = JobUse(running, job.terminal)
-    was_active = known is not None and not known.over
-    return TenantUse(use.active + (not job.terminal) - was_active, tuple(jobs), opened, hours)
+        running = {name: _running(job, node) for name, node in job.nodes.present.items() if _is_charged(node)}
+        if running or not job.terminal:
+            found.setdefault(job.tenant, {})[job.id] = JobUse(running, job.terminal)
+    return found
 
 
-def _with_opened(opened: dict[int, Opened], node: Running, sign: int) -> dict[int, Opened]:
-    hour = node.since_ms // HOUR_MS
-    changed = opened.get(hour, _NONE_OPENED).with_node(node, sign)
-    after = {other: each for other, each in opened.items() if other != hour}
-    if changed != _NONE_OPENED:
-        after[hour] = changed
+def _with_opened(opened: dict[int, Opened], begun: list[Running], gone: list[Running]) -> dict[int, Opened]:
+    after = opened.copy()
+    for nodes, sign in ((begun, 1), (gone, -1)):
+        for node in nodes:
+            hour = node.since_ms // HOUR_MS
+            changed = after.get(hour, _NONE_OPENED).with_node(node, sign)
+            if changed == _NONE_OPENED:
+                after.pop(hour, None)
+            else:
+                after[hour] = changed
     return after
 
 
-def _closed(hours: dict[int, Hour], span: Running, until_ms: int) -> dict[int, Hour]:
-    """The hours with what a node used until it was gone."""
-    after = dict(hours)
+def _closed(days: dict[int, dict[int, Hour]], gone: list[Running], until_ms: int) -> dict[int, dict[int, Hour]]:
+    """The hours with what these nodes used until they were gone."""
+    days = days.copy()
+    changed: set[int] = set()
     last = until_ms // HOUR_MS
-    for hour in range(max(span.since_ms // HOUR_MS, last - KEPT_HOURS), last + 1):
-        part_ms = min(until_ms, (hour + 1) * HOUR_MS) - max(span.since_ms, hour * HOUR_MS)
-        if part_ms > 0:
-            old = after.get(hour, Hour())
-            after[hour] = Hour(
-                old.accelerator_ms + part_ms * span.accelerators,
-                old.price_ms + part_ms * span.price_microdollars_per_hour,
+    for node in gone:
+        for hour in range(max(node.since_ms // HOUR_MS, last - KEPT_DAYS * 24), last + 1):
+            begin_ms = hour * HOUR_MS
+            end_ms = until_ms if hour == last else begin_ms + HOUR_MS
+            part_ms = end_ms - max(begin_ms, node.since_ms)
+            if part_ms <= 0:
+                continue
+            day = hour // 24
+            if day not in changed:
+                changed.add(day)
+                days[day] = days.get(day, {}).copy()
+            hours = days[day]
+            old = hours.get(hour, _NOTHING)
+            hours[hour] = Hour(
+                old.accelerator_ms + part_ms * node.accelerators,
+                old.price_ms + part_ms * node.price_microdollars_per_hour,
             )
-    return (
-        {hour: each for hour, each in after.items() if hour >= last - KEPT_HOURS} if len(after) > KEPT_HOURS else after
-    )
+    if len(days) > KEPT_DAYS:
+        return {day: hours for day, hours in days.items() if day >= last // 24 - KEPT_DAYS}
+    return days
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -231,15 +267,20 @@ def used_since(state: QuotaState, tenant: str, since_ms: int, as_of_ms: int) -> 
     """Accelerator-milliseconds and microdollars used from `since_ms`, a whole hour, until `as_of_ms`."""
     use = state.use.get(tenant, _NO_USE)
     accelerator_ms = price_ms = 0
-    for hour in range(since_ms // HOUR_MS, as_of_ms // HOUR_MS + 1) if use.hours else ():
-        past = use.hours.get(hour, _NOTHING)
-        accelerator_ms += past.accelerator_ms
-        price_ms += past.price_ms
+    first, last = since_ms // HOUR_MS, as_of_ms // HOUR_MS
+    for day in range(first // 24, last // 24 + 1) if use.hours else ():
+        for hour, past in use.hours.get(day, {}).items():
+            if first <= hour <= last:
+                accelerator_ms += past.accelerator_ms
+                price_ms += past.price_ms
     for hour, nodes in use.opened.items():
-        before = hour * HOUR_MS < since_ms
-        accelerator_ms += as_of_ms * nodes.accelerators
-        accelerator_ms -= since_ms * nodes.accelerators if before else nodes.accelerator_since
-        price_ms += as_of_ms * nodes.price - (since_ms * nodes.price if before else nodes.price_since)
+        begin_ms = hour * HOUR_MS
+        if begin_ms < since_ms:
+            accelerator_ms += (as_of_ms - since_ms) * nodes.accelerators
+            price_ms += (as_of_ms - since_ms) * nodes.price
+        else:
+            accelerator_ms += (as_of_ms - begin_ms) * nodes.accelerators - nodes.accelerator_after
+            price_ms += (as_of_ms - begin_ms) * nodes.price - nodes.price_after
     return max(accelerator_ms, 0), max(price_ms, 0) // HOUR_MS
 
 

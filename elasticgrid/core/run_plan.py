@@ -21,6 +21,7 @@ from elasticgrid.core.run_state import (
     RunSettings,
     RunState,
 )
+from elasticgrid.core.worker_exits import STOPPED, message_of
 
 #: Beyond its grace a round that ends is waited for this long, for the facts to arrive.
 DRAIN_SLACK_MS: Final = 30_000
@@ -125,6 +126,8 @@ def _watch_round(state: RunState, settings: RunSettings, as_of_ms: int) -> Decis
         return (ev.DrainDecided(round=state.round, reason="node_lost", grace_ms=settings.grace_ms),)
     if any(node.failed_round == state.round for node in unfinished):
         return (ev.DrainDecided(round=state.round, reason="failure", grace_ms=settings.grace_ms),)
+    if state.stuck is not None and settings.on_stuck != "tell":
+        return _end_stuck_round(state, settings)
     noticed = tuple(node.id for node in state.nodes.values() if node.noticed and node.status == "joined")
     if any(node.noticed for node in members):
         return (ev.DrainDecided(round=state.round, reason="preempted", leaving=noticed, grace_ms=settings.grace_ms),)
@@ -138,12 +141,36 @@ def _watch_round(state: RunState, settings: RunSettings, as_of_ms: int) -> Decis
     return (ev.DrainDecided(round=state.round, reason="resize", grace_ms=settings.grace_ms),)
 
 
+def _end_stuck_round(state: RunState, settings: RunSettings) -> Decision:
+    """Workers that do not get on cannot stop at a step: the round ends without one, or the run does."""
+    if settings.on_stuck == "restart" and state.restarts_used < settings.max_restarts:
+        return (ev.DrainDecided(round=state.round, reason="stuck", grace_ms=settings.grace_ms),)
+    reason = stuck_summary(state)
+    if settings.on_stuck == "restart":
+        reason += f"; {_budget(state.restarts_used + 1, settings)}"
+    return (ev.OutcomeDecided(outcome="failed", reason=reason, last_step=state.last_step),)
+
+
+def stuck_summary(state: RunState) -> str:
+    """What was said of workers of the last round that do not get on, in one line; empty when nothing was."""
+    told = state.stuck
+    if told is None:
+        return ""
+    text = f"{told.node} is stuck after step {told.last_step} of round {told.round}"
+    return f"{text}: {told.detail}" if told.detail else text
+
+
+def _budget(failed: int, settings: RunSettings) -> str:
+    return f"rounds that failed: {failed}, restarts allowed: {settings.max_restarts}"
+
+
 def _gather(state: RunState, settings: RunSettings, as_of_ms: int) -> Decision:
     """Nobody trains: begin the next round, if it may be and there are enough nodes for it."""
     if state.restarts_used > settings.max_restarts:
-        reason = f"rounds that failed: {state.restarts_used}, restarts allowed: {settings.max_restarts}"
-        if failures := failures_of(state):
-            reason = f"{failures[0].summary}; {reason}"
+        reason = _budget(state.restarts_used, settings)
+        failures = failures_of(state)
+        if cause := failures[0].summary if failures else stuck_summary(state):
+            reason = f"{cause}; {reason}"
         return (ev.OutcomeDecided(outcome="failed", reason=reason, last_step=state.last_step),)
     ready = next_nodes(state, settings)
     if settings.static is not None:
@@ -153,15 +180,14 @@ def _gather(state: RunState, settings: RunSettings, as_of_ms: int) -> Decision:
     enough_ms = sorted(node.joined_ms for node in ready)[settings.min_nodes - 1]
     if len(ready) < settings.max_nodes and as_of_ms < enough_ms + settings.last_call_ms:
         return NOTHING
-    return (
-        form_world(
-            state.members,
-            tuple(ReadyNode(node.id, node.host, node.free_port, node.joined_sequence) for node in ready),
-            round=state.round + 1,
-            nproc_per_node=settings.nproc_per_node,
-            resume=state.checkpoint,
-        ),
+    world = form_world(
+        state.members,
+        tuple(ReadyNode(node.id, node.host, node.free_port, node.joined_sequence) for node in ready),
+        round=state.round + 1,
+        nproc_per_node=settings.nproc_per_node,
+        resume=state.checkpoint,
     )
+    return (msgspec.structs.replace(world, restarts=state.restarts_used),)
 
 
 def static_node(rank: int) -> str:
@@ -180,6 +206,7 @@ def _static_world(state: RunState, settings: RunSettings) -> Decision:
             master_addr=static.master_addr,
             master_port=static.master_port,
             resume=state.checkpoint,
+            restarts=state.restarts_used,
         ),
     )
 
@@ -239,10 +266,11 @@ class WorkerFailure(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rank: among all workers of its round; `local_rank` on its node.
         exit_code: what it ended with; negative for the number of a signal, which `signal` names.
-        message: what went wrong, in one line.
+        message: what went wrong, in one line; empty for one that was stopped.
         traceback: all that the worker said of it.
         error_file: where it said so, on its node; empty when it is from its output.
         time_ms: when it failed.
+        stopped: it did not fail by itself, its agent ended it because another one had failed.
     """
 
     node: str
@@ -255,10 +283,13 @@ class WorkerFailure(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
     error_file: str = ""
     time_ms: int = 0
+    stopped: bool = False
 
     @property
     def summary(self) -> str:
         """The failure in one line."""
+        if self.stopped:
+            return f"rank {self.rank} on {self.node} was {STOPPED}"
         how = f"signal {self.signal}" if self.signal else f"exit code {self.exit_code}"
         said = f": {self.message}" if self.message else ""
         return f"rank {self.rank} on {self.node} failed in round {self.round} with {how}{said}"
@@ -279,7 +310,6 @@ def failures_of(state: RunState) -> tuple[WorkerFailure, ...]:
 
 
 def _failure(node: str, round_number: int, told: ev.WorkerExit, first_rank: int) -> WorkerFailure:
-    said = (told.message or told.last_lines).strip()
     return WorkerFailure(
         node=node,
         rank=told.rank,
@@ -287,10 +317,11 @@ def _failure(node: str, round_number: int, told: ev.WorkerExit, first_rank: int)
         round=round_number,
         exit_code=told.code,
         signal=_signal_name(told.code),
-        message=said.splitlines()[-1].strip() if said else "",
-        traceback=said,
+        message=message_of(told),
+        traceback=(told.message or told.last_lines).strip(),
         error_file=told.error_file,
         time_ms=told.time_ms,
+        stopped=told.state == "STOPPED",
     )
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.names import content_digest
+from elasticgrid.core.spec import OnStuck
 
 #: Whose the runs are in a log that a grid may share: nobody else decides about a tenant of this form.
 RUN_TENANT: Final = "_run"
@@ -38,6 +39,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         join_timeout_ms: how long a node waits for a world.
         last_call_ms: how long further nodes are waited for once there are enough.
         grace_ms: how long workers have to stop when the members change.
+        on_stuck: what follows when workers live but do not get on: nothing but the fact, a new round at the cost of a
+            restart, or the end of the run.
         static: the world, when it is not to be found out.
     """
 
@@ -48,12 +51,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     join_timeout_ms: int = 600_000
     last_call_ms: int = 5_000
     grace_ms: int = 30_000
+    on_stuck: OnStuck = "tell"
     static: StaticWorld | None = None
 
     @property
     def digest(self) -> str:
         """Tells apart runs of one name that are not one run. A wait is each node's own, so no wait is part of it."""
-        return content_digest((self.min_nodes, self.max_nodes, self.nproc_per_node, self.max_restarts))
+        agreed = (self.min_nodes, self.max_nodes, self.nproc_per_node, self.max_restarts, self.on_stuck)
+        return content_digest(agreed)
 
 
 class RunNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +100,14 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         recorded_ms: when the last event was recorded.
         decision_sequence: where the last decision stands, what the next one expects; `decisions` how many there were.
+        first_decision_id: of the event the first decision was recorded with; empty before it. It tells this run from
+            every other one of its name.
         digest: of the settings that the last decision was taken with; empty before the first.
         round, members: the last world; `draining` while or after it ends.
         drain_ms, drain_grace_ms: since when, and how long its workers have.
-        failed_rounds: rounds in which a worker failed; `disturbed_rounds` those that lost a member, which explains it.
+        failed_rounds: rounds in which a worker failed, or that were ended because workers did not get on;
+            `disturbed_rounds` those that lost a member, which explains a failure.
+        stuck: what a node first said of workers of the last round that live but do not get on.
         failures: what failed in the last round that failed, in the order recorded.
         outcome_sequence: where the end of the run stands; 0 while it goes on.
         unusable: why nothing can be decided from this log; empty while it can.
@@ -110,6 +119,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     last_event_id: str = ""
     decision_sequence: int = 0
     decisions: int = 0
+    first_decision_id: str = ""
     digest: str = ""
     nodes: dict[str, RunNode] = {}
     round: int = 0
@@ -122,6 +132,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     disturbed_rounds: tuple[int, ...] = ()
     failures: tuple[NodeExits, ...] = ()
     failures_round: int = 0
+    stuck: ev.NodeStuck | None = None
     outcome: ev.Outcome | None = None
     outcome_reason: str = ""
     outcome_sequence: int = 0
@@ -163,6 +174,7 @@ def evolve(state: RunState, recorded: ev.Recorded) -> RunState:
             state,
             decision_sequence=recorded.sequence,
             decisions=event.basis.number,
+            first_decision_id=state.first_decision_id or event.id,
             digest=event.basis.config_digest,
         )
         if event.basis.policy != RUN_POLICY or event.basis.policy_version != RUN_POLICY_VERSION:
@@ -236,6 +248,11 @@ def _notice(state: RunState, data: ev.NodePreemptionNotice, _: ev.Recorded) -> R
     return state if node is None else _with(state, replace(node, noticed=True))
 
 
+def _stuck(state: RunState, data: ev.NodeStuck, _: ev.Recorded) -> RunState:
+    is_news = state.stuck is None and data.node in state.nodes and data.round == state.round and not state.draining
+    return replace(state, stuck=data) if is_news else state
+
+
 def _started(state: RunState, data: ev.NodeStarted, _: ev.Recorded) -> RunState:
     node = state.nodes.get(data.node)
     return state if node is None else _with(state, replace(node, last_step=max(node.last_step, data.step)))
@@ -246,12 +263,16 @@ def _world(state: RunState, data: ev.WorldDecided, _: ev.Recorded) -> RunState:
     for member in data.members:
         if member.node in nodes:
             nodes[member.node] = replace(nodes[member.node], last_round=data.round)
-    return replace(state, round=data.round, members=data.members, draining=False, nodes=nodes)
+    return replace(state, round=data.round, members=data.members, draining=False, nodes=nodes, stuck=None)
 
 
 def _drain(state: RunState, data: ev.DrainDecided, recorded: ev.Recorded) -> RunState:
     if data.round != state.round:
         return state
+    if data.reason == "stuck" and data.round not in state.failed_rounds:
+        # What failed in an earlier round says nothing of why this one did.
+        failed = (*state.failed_rounds, data.round)
+        state = replace(state, failed_rounds=failed, failures=(), failures_round=data.round)
     return replace(state, draining=True, drain_ms=recorded.recorded_ms, drain_grace_ms=data.grace_ms)
 
 
@@ -273,6 +294,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[RunState, Any, ev.Recorded], RunState
     ev.NodeLeft: _left,
     ev.NodeLost: _lost,
     ev.NodePreemptionNotice: _notice,
+    ev.NodeStuck: _stuck,
     ev.NodeStarted: _started,
     ev.WorldDecided: _world,
     ev.DrainDecided: _drain,

@@ -15,14 +15,15 @@ from elasticgrid.core.events import RuleCheck, ScaleAction, Signals
 from elasticgrid.core.spec import PPM, ScalingPolicy
 
 POLICY_NAME = "elasticgrid"
-POLICY_VERSION = 1
+POLICY_VERSION = 2
 HOUR_MS = 3_600_000
+US_IN_S = 1_000_000
 #: Signals older than this many steps (and than 30 s) say nothing of now.
 STALE_STEPS = 10
 STALE_MS = 30_000
 
 
-class AppliedChange(msgspec.Struct, frozen=True):
+class AppliedChange(msgspec.Struct, frozen=True, gc=False):
     """A change of size that took effect.
 
     Attributes:
@@ -38,7 +39,7 @@ class AppliedChange(msgspec.Struct, frozen=True):
     voluntary: bool
 
 
-class Measured(msgspec.Struct, frozen=True):
+class Measured(msgspec.Struct, frozen=True, gc=False):
     """What a size was last seen to do. Throughput is tokens / window_us, capacity tokens / busy_us."""
 
     step_us: int
@@ -48,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True):
     queue_bound: bool
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class Situation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the rules need to know of a job besides its signals.
 
     Attributes:
@@ -76,7 +77,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What a rule wants: a size and, for a hold, when time alone may end it."""
 
     target_nodes: int
@@ -84,7 +85,7 @@ class Verdict(msgspec.Struct, frozen=True):
     until_ms: int | None = None
 
 
-class Ruling(msgspec.Struct, frozen=True, kw_only=True):
+class Ruling(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer of the whole policy."""
 
     action: ScaleAction
@@ -140,18 +141,20 @@ def in_flight(job: Situation, signals: Signals, policy: ScalingPolicy, as_of_ms:
 
 def evidence(job: Situation, signals: Signals, policy: ScalingPolicy, as_of_ms: int) -> tuple[Verdict | None, Numbers]:
     """Thin, foreign or stale evidence decides nothing."""
-    steps = signals.round_steps if signals.round == job.round else 0
-    span_ms = signals.evidence_ms if signals.round == job.round else 0
+    here = signals.round == job.round
+    steps = signals.round_steps if here else 0
+    span_ms = signals.evidence_ms if here else 0
     numbers = {
         "steps": steps,
         "min_steps": policy.min_samples,
         "evidence_ms": span_ms,
         "min_evidence_ms": policy.min_evidence_ms,
     }
+    where = "since the gap in the samples" if here and signals.gap_until_ms else "in this world"
     if steps < policy.min_samples or signals.step_us <= 0:
-        return Verdict(job.current_nodes, f"{steps} of {policy.min_samples} steps seen in this world"), numbers
+        return Verdict(job.current_nodes, f"{steps} of {policy.min_samples} steps seen {where}"), numbers
     if span_ms < policy.min_evidence_ms:
-        reason = f"{_seconds(span_ms)} of {_seconds(policy.min_evidence_ms)} of evidence seen in this world"
+        reason = f"{_seconds(span_ms)} of {_seconds(policy.min_evidence_ms)} of evidence seen {where}"
         return Verdict(job.current_nodes, reason), numbers
     stale_ms = max(STALE_MS, STALE_STEPS * signals.step_us // 1000)
     age_ms = as_of_ms - signals.last_sample_ms
@@ -261,11 +264,10 @@ def queue_bound(
     if efficiency is not None:
         numbers |= {"last_growth_efficiency_ppm": efficiency, "min_efficiency_ppm": policy.min_efficiency_ppm}
         if efficiency < policy.min_efficiency_ppm:
-            reason = (
-                f"{share} of the step was spent waiting for a worker, but the last growth brought"
-                f" {_percent(efficiency, PPM)} of what its nodes promised"
-            )
-            return Verdict(nodes, reason), numbers
+            brought = f"but the last growth brought {_percent(efficiency, PPM)} of what its nodes promised"
+            if not signals.tokens:
+                brought += ", by how long steps take, since no tokens are reported"
+            return Verdict(nodes, f"{share} of the step was spent waiting for a worker, {brought}"), numbers
     largest = max([nodes, *job.measured])
     target = max(nodes + 1, -(-nodes * policy.grow_factor_ppm // PPM))
     target = min(target, 2 * largest)
@@ -277,14 +279,21 @@ def queue_bound(
 
 
 def _last_growth_efficiency_ppm(job: Situation, signals: Signals) -> int | None:
-    """Relative gain in throughput over relative gain in nodes of the growth that led to the current size."""
+    """Relative gain in throughput over relative gain in nodes of the growth that led to the current size.
+
+    Throughput is tokens by the time they took. Where they are not known of both sizes it is steps: growth that makes no
+    step shorter is then taken for growth that does not pay, because nothing says that it does more work in each.
+    """
     growths = [change for change in job.changes if change.voluntary and change.to_nodes > change.from_nodes]
     if not growths or growths[-1].to_nodes != job.current_nodes:
         return None
     before = job.measured.get(growths[-1].from_nodes)
-    if before is None or not before.tokens or not before.window_us or not signals.window_us:
+    if before is None or not before.window_us or not signals.window_us:
         return None
-    gain = signals.tokens * before.window_us * PPM // (before.tokens * signals.window_us) - PPM
+    if before.tokens and signals.tokens:
+        gain = signals.tokens * before.window_us * PPM // (before.tokens * signals.window_us) - PPM
+    else:
+        gain = before.step_us * PPM // signals.step_us - PPM
     nodes_gain = job.current_nodes * PPM // growths[-1].from_nodes - PPM
     return gain * PPM // nodes_gain
 
@@ -311,25 +320,31 @@ def idle(job: Situation, signals: Signals, policy: ScalingPolicy, as_of_ms: int)
     margin = policy.shrink_margin_ppm
     predicted_us = _predicted_step_us(job, signals, target)
     numbers |= {"smaller_nodes": target, "predicted_step_us": predicted_us, "shrink_margin_ppm": margin}
+    enough = []
     if policy.target_step_us is not None:
         numbers["target_step_us"] = policy.target_step_us
         if predicted_us * PPM > policy.target_step_us * margin:
             return None, numbers
+        allowed_us = policy.target_step_us * margin // PPM
+        took = f"{predicted_us / US_IN_S:.3g} s of {allowed_us / US_IN_S:.3g} s allowed"
+        enough.append(f"a step of {target} nodes would take {took}")
     if policy.target_tokens_per_s is not None:
         tokens, busy_us = _capacity(job, signals, target)
-        capacity = tokens * 1_000_000 // busy_us if busy_us else 0
+        capacity = tokens * US_IN_S // busy_us if busy_us else 0
         numbers |= {"predicted_tokens_per_s": capacity, "target_tokens_per_s": policy.target_tokens_per_s}
         if capacity * margin < policy.target_tokens_per_s * PPM:
             return None, numbers
-    load = _load_ppm(job, signals, target)
+        needed = -(-policy.target_tokens_per_s * PPM // margin)
+        enough.append(f"{target} nodes would do {capacity:,} tokens/s of {needed:,} needed")
+    # The load says something only where some of the capacity was seen to be free, or once not to be enough.
     if signals.data_wait_us > 0 or any(size.queue_bound for size in job.measured.values()):
+        load = _load_ppm(job, signals, target)
         numbers["predicted_load_ppm"] = load
         if load > margin:
             return None, numbers
-    reason = (
-        f"{_percent(signals.queue_us, signals.step_us)} of the step was spent waiting for a worker and"
-        f" {target} nodes would be loaded to {_percent(load, PPM)}; {nodes} -> {target}"
-    )
+        enough = [f"{target} nodes would be loaded to {_percent(load, PPM)}"]
+    share = _percent(signals.queue_us, signals.step_us)
+    reason = f"{share} of the step was spent waiting for a worker and {' and '.join(enough)}; {nodes} -> {target}"
     return Verdict(target, reason), numbers
 
 

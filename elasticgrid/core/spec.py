@@ -14,6 +14,10 @@ import msgspec
 from elasticgrid.core.names import Name
 
 PPM = 1_000_000
+#: Behind the name of a secret's variable: the variable with the path of its file.
+SECRET_FILE_ENDING = "_FILE"  # noqa: S105 - the end of a name
+#: Workers are not called stuck before this, however short their steps are.
+DEFAULT_STUCK_AFTER_MS = 300_000
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 NonNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
@@ -24,7 +28,7 @@ Band = Literal["production", "interactive", "batch"]
 OnStuck = Literal["tell", "restart", "fail"]
 
 
-class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A place that runs nodes: one (name, region, market, type) with one price.
 
     Attributes:
@@ -51,7 +55,7 @@ class ProviderSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     params: dict[str, str] = {}
 
 
-class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How a job's size follows its signals. The defaults are those of the policy page.
 
     Attributes:
@@ -95,7 +99,7 @@ class ScalingPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     target_tokens_per_s: PositiveInt | None = None
 
 
-class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where a job's nodes may run and what is preferred.
 
     Attributes:
@@ -115,7 +119,21 @@ class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     max_price_microdollars_per_hour: NonNegativeInt | None = None
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How each node keeps what its workers write.
+
+    Attributes:
+        max_bytes: of one worker's file before a new one begins; 0 for no limit.
+        files: older files that are kept of each worker.
+        tee: whether each line is repeated, behind its rank, in the output of the node's agent, which has no limit.
+    """
+
+    max_bytes: NonNegativeInt = 256 * 1024 * 1024
+    files: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
+    tee: bool = False
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A job as submitted: what runs, between which sizes, and under which policies.
 
     Attributes:
@@ -129,12 +147,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         max_infra_restarts: the same for failures of the infrastructure.
         on_stuck: what follows when workers live but take no step: nothing but the fact, a new round from the last
             checkpoint at the cost of an infrastructure restart, or the end of the job.
+        stuck_after_ms: workers count as stuck after ten times as long as their steps usually take without one, and
+            never before this; 0 never calls them so for that.
         deadline_ms: Unix milliseconds by which the job should be done.
         checkpoint_dir: folder that all nodes see; a folder of the grid's own when empty.
         setup: shell script that each machine of a launch runs once before its first workers.
         caches: keys of folders that the setup fills and that the machine keeps once it succeeded.
         bundle: whether nodes on the launcher's own machine work in a copy of the work directory, as others always do.
         file_mounts: paths in that copy, and the files or folders of the launcher's machine that are put there.
+        secrets: variables of the workers, and the files of the launcher's machine whose text they are set to; nothing
+            but these names and paths is in the log.
+        output: how each node keeps what its workers write.
     """
 
     name: Name
@@ -152,12 +175,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_restarts: NonNegativeInt = 0
     max_infra_restarts: NonNegativeInt = 20
     on_stuck: OnStuck = "tell"
+    stuck_after_ms: NonNegativeInt = DEFAULT_STUCK_AFTER_MS
     deadline_ms: int | None = None
     checkpoint_dir: str = ""
     setup: str = ""
     caches: tuple[Name, ...] = ()
     bundle: bool = False
     file_mounts: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    output: OutputSpec = OutputSpec()
     scaling: ScalingPolicy = ScalingPolicy()
     placement: PlacementPolicy = PlacementPolicy()
 

@@ -20,8 +20,9 @@ from elasticgrid.bus.subjects import parse_sample_subject
 from elasticgrid.clock import Clock
 from elasticgrid.core.decider import Decision, Reading, decide, decision_events, places_nodes
 from elasticgrid.core.errors import BusUnavailable, Conflict, LogError
-from elasticgrid.core.events import Event, Recorded, type_of
+from elasticgrid.core.events import Event, GapDecided, Recorded, type_of
 from elasticgrid.core.evidence import EvidenceFold
+from elasticgrid.core.gaps import SETTLE_MS
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
 from elasticgrid.core.names import is_record
@@ -91,6 +92,8 @@ class Decider:
         self._grid = grid if grid is not None else GridFold()
         self._evidence = EvidenceFold()
         self._sample_ms = 0
+        #: The last message of samples that was read.
+        self._read: BusMessage | None = None
         self._rebuilding: _Rebuilding | None = None
         self._appending: dict[JobKey, asyncio.Task[None]] = {}
         self._awaited: dict[JobKey, int] = {}
@@ -262,6 +265,7 @@ class Decider:
         if key is None:
             return
         self._sample_ms = max(self._sample_ms, message.time_ms)
+        self._read = message
         refused = len(self._evidence.refused)
         completed = self._evidence.apply(key, message.sequence, message.time_ms, message.data)
         if len(self._evidence.refused) > refused:
@@ -305,6 +309,8 @@ class Decider:
             self._broken.add(key)
             log.exception("cannot decide", tenant=key[0], job=key[1], sequence=state.sequence, error=str(error))
             return
+        if any(isinstance(data, GapDecided) and self._is_early(data) for data in decision):
+            return  # the next tick asks again
         if decision and places_nodes(decision):
             if self._placing is not None:
                 # What that placement takes is not in the fleet yet; two of them could take the same nodes.
@@ -316,6 +322,11 @@ class Decider:
             reading = Reading(self._grid.sequence, self._evidence.sequence)
             events = decision_events(state, decision, as_of_ms, reading)
             self._appending[key] = asyncio.create_task(self._append(key, state, decision, events, asked))
+
+    def _is_early(self, gap: GapDecided) -> bool:
+        """Whether samples that the gap's cause is judged by are there and were not read yet, as after a restart."""
+        read = self._read
+        return read is not None and read.pending > 0 and read.time_ms <= gap.until_ms + SETTLE_MS
 
     async def _append(
         self, key: JobKey, state: JobState, decision: Decision, events: list[Event], asked_ms: int

@@ -20,7 +20,7 @@ from elasticgrid.demo.look_back import keep, look_back
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.report import ChaosResult, Kill, judge_chaos
 from elasticgrid.demo.view import View
-from elasticgrid.demo.watch import TENANT, steps_of, submit, watch
+from elasticgrid.demo.watch import TENANT, submit, watch
 from elasticgrid.runtime.run_processes import find_run
 from elasticgrid.runtime.supervised_grid import SupervisedGrid
 
@@ -71,7 +71,7 @@ async def run_chaos(
         async with grid:
             key = (TENANT, await submit(grid, spec))
             view = View(key)
-            with Progress(console, view, steps_of(spec)) as progress:
+            with Progress(console, view) as progress:
                 progress.note(f"bus, decider, launcher and gateway run ({grid.url})")
                 progress.note(f"job {key[1]} is submitted")
                 await watch(grid, view, progress, timeout_s, meanwhile=[_kill_all(grid, plan, kills, progress)])

@@ -19,7 +19,7 @@ from elasticgrid.demo.watch import Plane
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
 from elasticgrid.log.export import export_archive
 from elasticgrid.review.summary import summarise
-from elasticgrid.review.timeline import TimelineFilter, timeline
+from elasticgrid.review.timeline import timeline
 from elasticgrid.review.verify import verify_archive
 
 #: Of what an event says, in the timeline: the last words of a node may be many.
@@ -67,7 +67,7 @@ def _print_timeline(console: Console, archive: Path, key: JobKey) -> None:
     """What happened, one line each: seconds since the submission, sequence, event, and what it says."""
     console.print(Text("\nThe timeline, without holds, first steps and checkpoints:\n"))
     began_ms: int | None = None
-    for line in timeline(_shown(archive, key), TimelineFilter()):
+    for line in timeline(_shown(archive, key), complete=False):
         began_ms = line.time_ms if began_ms is None else began_ms
         arrow = f"{line.before} -> {line.after}" if line.before else line.after
         node = line.node if line.node and line.node not in arrow + line.reason else ""

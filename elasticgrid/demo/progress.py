@@ -11,7 +11,6 @@ from typing import Final, Self
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,10 @@ LINE_EVERY_S: Final = 5.0
 #: The panel is no wider than this on any terminal, so that lines stay short enough to read.
 MAX_WIDTH: Final = 80
 _LABEL_WIDTH: Final = 9
+#: The gauge, what it says beside that, and how short it may be made for it.
 _GAUGE_CELLS: Final = 24
+_GAUGE_TEXT: Final = len(" 100 % for a worker, 100 % for data")
+_LEAST_CELLS: Final = 4
 #: Border and padding of the panel, and the space behind the labels.
 _FRAME: Final = 4 + 2
 #: Lines kept for what was decided: the panel never changes its height.
@@ -35,13 +37,11 @@ class Progress:
     Args:
         console: where to; standard error, so that data on standard output stays clean. The panel is shown on a terminal
             that has colours and can move its cursor; anything else gets lines.
-        total_steps: steps the job will take; 0 when that is not known.
     """
 
-    def __init__(self, console: Console, view: View, total_steps: int) -> None:
+    def __init__(self, console: Console, view: View) -> None:
         self._console = console
         self._view = view
-        self._total_steps = total_steps
         self._began = time.monotonic()
         self._last_line = self._began
         animated = console.is_terminal and not console.is_dumb_terminal and not console.no_color
@@ -82,6 +82,10 @@ class Progress:
     def _width(self) -> int:
         return min(self._console.width, MAX_WIDTH)
 
+    def _inner(self) -> int:
+        """The width beside the labels."""
+        return self._width() - _FRAME - _LABEL_WIDTH
+
     # ----------------------------------------------------------------------------------------------------------------
     # What is shown
     # ----------------------------------------------------------------------------------------------------------------
@@ -92,23 +96,17 @@ class Progress:
         if state is None:
             return "the job is not submitted yet"
         return (
-            f"{self._step_text()}, {_nodes(len(state.members))}, {self._share(self._view.signals.queue_us)} waiting,"
+            f"step {self._view.step}, {_nodes(len(state.members))}, {self._share(self._view.signals.queue_us)} waiting,"
             f" loss {self._loss_text()}, {self._cost_text()}"
         )
 
     def _panel(self) -> Panel:
         view, state = self._view, self._view.job
-        inner = self._width() - _FRAME - _LABEL_WIDTH
+        inner = self._inner()
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="bold", width=_LABEL_WIDTH, no_wrap=True)
         table.add_column(width=inner, no_wrap=True, overflow="ellipsis")
-        bar = Table.grid(padding=(0, 2, 0, 0))
-        bar.add_column(no_wrap=True)
-        bar.add_column()
-        steps = self._step_text()
-        total = float(self._total_steps) if self._total_steps else None
-        bar.add_row(steps, ProgressBar(total=total, completed=view.step, width=max(inner - len(steps) - 2, 10)))
-        table.add_row("progress", bar)
+        table.add_row("training", self._training())
         if state is None:
             table.add_row("world", "not submitted yet")
         else:
@@ -131,11 +129,13 @@ class Progress:
             width=self._width(),
         )
 
-    def _step_text(self) -> str:
-        if not self._total_steps:
-            return f"step {self._view.step}"
-        width = len(str(self._total_steps))
-        return f"step {self._view.step:{width}} of {self._total_steps}"
+    def _training(self) -> str:
+        """How far it is: the job ends with its work, so that nobody knows of how many steps."""
+        state = self._view.job
+        if not self._view.step or state is None:
+            return "no step yet"
+        kept = f", checkpoint of step {state.checkpoint.step}" if state.checkpoint is not None else ""
+        return f"step {self._view.step}{kept}"
 
     def _moving(self) -> str:
         state = self._view.job
@@ -160,9 +160,10 @@ class Progress:
         signals = self._view.signals
         if not signals.step_us:
             return Text("no step of this world was seen yet", style="dim")
-        filled = round(_GAUGE_CELLS * signals.queue_us / signals.step_us)
+        cells = min(max(self._inner() - _GAUGE_TEXT, _LEAST_CELLS), _GAUGE_CELLS)
+        filled = round(cells * signals.queue_us / signals.step_us)
         text = Text("█" * filled, style="yellow")
-        text.append("░" * (_GAUGE_CELLS - filled), style="dim")
+        text.append("░" * (cells - filled), style="dim")
         for_worker, for_data = self._share(signals.queue_us), self._share(signals.data_wait_us)
         text.append(f" {for_worker:>5} for a worker, {for_data} for data", style="default")
         return text

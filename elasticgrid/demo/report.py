@@ -127,7 +127,7 @@ def judge_chaos(run: Run, *, seed: int, planned: int, kills: tuple[Kill, ...], o
     """
     checks = [
         *_always(run.summary, run.report),
-        (not orphans, f"{orphans} processes were left behind"),
+        (not orphans, f"processes left behind: {orphans}"),
         (len(kills) == planned, f"{len(kills)} of {planned} kills happened before the job was over"),
     ]
     values = msgspec.structs.asdict(judge(run)) | {"failures": tuple(text for holds, text in checks if not holds)}
@@ -138,8 +138,8 @@ def _always(summary: RunSummary, report: VerifyReport) -> list[tuple[bool, str]]
     """What must hold of any run, and what is wrong if it does not."""
     return [
         (summary.phase == "completed", f"the job ended as {summary.phase}: {summary.outcome_reason}"),
-        (summary.duplicate_steps == 0, f"{summary.duplicate_steps} steps of the committed line ran twice"),
-        (report.diverged == 0, f"{report.diverged} decisions came out differently when they were taken again"),
+        (summary.duplicate_steps == 0, f"steps of the committed line that ran twice: {summary.duplicate_steps}"),
+        (report.diverged == 0, f"decisions that came out differently when they were taken again: {report.diverged}"),
         (report.decisions > 0 and report.verified == report.decisions, "not every decision could be verified"),
-        (not report.law_breaches, f"{report.law_breaches} laws of the log are broken"),
+        (not report.law_breaches, f"breaches of the laws of the log: {report.law_breaches}"),
     ]

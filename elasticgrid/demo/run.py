@@ -17,8 +17,8 @@ from elasticgrid.demo.look_back import keep, look_back
 from elasticgrid.demo.progress import Progress
 from elasticgrid.demo.report import DemoResult, judge
 from elasticgrid.demo.view import View
-from elasticgrid.demo.watch import TENANT, steps_of, submit, watch
-from elasticgrid.launcher.engines.marked_processes import find_marked, send_signal
+from elasticgrid.demo.watch import TENANT, submit, watch
+from elasticgrid.marked_processes import find_marked, send_signal
 from elasticgrid.runtime.control_plane import ControlPlane
 from elasticgrid.runtime.node_bus import NodeBus
 
@@ -70,7 +70,7 @@ async def run_demo(
         async with plane:
             key = (TENANT, await submit(plane, spec))
             view = View(key)
-            with Progress(console, view, steps_of(spec)) as progress:
+            with Progress(console, view) as progress:
                 progress.note(f"the bus and the gateway run ({plane.url})")
                 progress.note(f"job {key[1]} is submitted")
                 await watch(plane, view, progress, timeout_s)

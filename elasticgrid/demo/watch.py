@@ -64,12 +64,6 @@ class Plane(Protocol):
         ...
 
 
-def steps_of(spec: JobSpec) -> int:
-    """How many steps the example trains, for the progress bar; 0 when its command does not say."""
-    words = list(spec.command)
-    return int(words[words.index("--steps") + 1]) if "--steps" in words else 0
-
-
 async def submit(plane: Plane, spec: JobSpec) -> str:
     """Submit the job and return its id.
 

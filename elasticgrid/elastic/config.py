@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
+from elasticgrid.agent.config import STUCK_AFTER_S, STUCK_AT_START_S
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.names import is_name
 from elasticgrid.core.run_state import RunSettings, StaticWorld
+from elasticgrid.core.spec import OnStuck
 from elasticgrid.elastic.events import check_destination
 from elasticgrid.elastic.metrics import MetricsConfig
 
 StartMethod = Literal["spawn", "fork", "forkserver"]
 START_METHODS: Final = ("spawn", "fork", "forkserver")
+ON_STUCK: Final = get_args(OnStuck)
 
 #: Where a run keeps what it writes, if it is not told.
 RUNS_DIR: Final = Path(".elasticgrid/runs")
@@ -28,8 +31,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         min_nodes, max_nodes: fewer than that do not begin, more than that do not take part.
         nproc_per_node: workers on each node.
-        run_id: the run's name, the same on every node; one is made up where no bus
-            is named.
+        run_id: the run's name, the same on every node; one is made up where no other node needs it.
         bus_url: where the nodes meet, `nats://HOST:PORT`; empty for a run of one node, which needs no such place.
         credentials: the file with the bus's credential; empty for a bus that asks for none.
         host_bus: whether this node serves the bus at `bus_url` itself, as long as the run goes on there.
@@ -41,14 +43,21 @@ class LaunchConfig(msgspec.Struct, frozen=True, kw_only=True):
         monitor_interval_s: how often this node looks whether there is something to decide.
         start_method: how functions are started.
         log_dir: the workers' output, one folder for each node; `.elasticgrid/runs/RUN_ID` when absent.
-        shared_dir: the folder that every node sees, for checkpoints; below `log_dir` when absent.
+        shared_dir: the folder that every node sees; below `log_dir` when absent. Each run has one of its own in it, for
+            checkpoints and for files by which workers meet.
         tee: whether the workers' output is repeated here, each line behind the rank it is of.
         tee_local_ranks: of which workers, by their place on the node; None for all.
         join_timeout_s: how long this node waits for a world.
         last_call_s: how long further nodes are waited for once there are enough.
         grace_s: how long workers have to stop when the members change.
         node_timeout_s: after how long without a sign of life a node is lost.
-        bus_timeout_s: how long the bus is waited for at the beginning, and how long workers go on without it.
+        bus_timeout_s: how long the bus is waited for at the beginning, and while no worker runs.
+        orphan_timeout_s: after how long without the bus a node ends itself, its workers too; 0 for never.
+        on_stuck: what follows when workers live but do not get on: `tell` says so, `restart` begins a new round at the
+            cost of a restart, `fail` ends the run.
+        stuck_after_s: without a step for less than this, and for less than ten times as long as steps take, nobody is
+            stuck; 0 never calls anybody so. Only for workers with the hook.
+        stuck_at_start_s: the same before the first step of a round.
         event_destination: where events of the run's life go; see `elasticgrid.elastic.events`.
         metrics: where figures of the run go.
     """
@@ -77,6 +86,10 @@ class LaunchConfig(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 30.0
     node_timeout_s: float = 8.0
     bus_timeout_s: float = 60.0
+    orphan_timeout_s: float = 0.0
+    on_stuck: OnStuck = "tell"
+    stuck_after_s: float = STUCK_AFTER_S
+    stuck_at_start_s: float = STUCK_AT_START_S
     event_destination: str = "null"
     metrics: MetricsConfig | None = None
 
@@ -96,6 +109,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, kw_only=True):
             join_timeout_ms=round(self.join_timeout_s * 1000),
             last_call_ms=round(self.last_call_s * 1000),
             grace_ms=round(self.grace_s * 1000),
+            on_stuck=self.on_stuck,
             static=None
             if self.node_rank is None
             else StaticWorld(
@@ -107,7 +121,7 @@ class LaunchConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def folders(self) -> tuple[Path, Path]:
-        """Where logs are and what all nodes see, both absolute."""
+        """Where logs are and what all nodes see, in which each run has a folder of its own; both absolute."""
         logs = Path(os.path.abspath(self.log_dir if self.log_dir is not None else RUNS_DIR / self.run_id))
         return logs, Path(os.path.abspath(self.shared_dir)) if self.shared_dir is not None else logs / "shared"
 
@@ -124,6 +138,9 @@ _LEAST: Final[dict[str, float]] = {
     # A node gives a sign of life every two seconds.
     "node_timeout_s": 5,
     "bus_timeout_s": 1,
+    "orphan_timeout_s": 0,
+    "stuck_after_s": 0,
+    "stuck_at_start_s": 0,
 }
 
 
@@ -139,7 +156,9 @@ def checked(config: LaunchConfig) -> LaunchConfig:
             raise InvalidInput(f"{value!r} is not usable", where=field, hint=f"{least:g} or more")
     if config.max_nodes < config.min_nodes:
         raise InvalidInput(
-            f"at most {config.max_nodes} nodes are fewer than at least {config.min_nodes}", where="max_nodes"
+            f"at most {config.max_nodes} nodes are fewer than at least {config.min_nodes}",
+            where="max_nodes",
+            hint="as many as min_nodes, or more",
         )
     if config.start_method not in START_METHODS:
         raise InvalidInput(
@@ -147,7 +166,14 @@ def checked(config: LaunchConfig) -> LaunchConfig:
             where="start_method",
             hint="one of " + ", ".join(START_METHODS),
         )
-    check_destination(config.event_destination)
+    if config.on_stuck not in ON_STUCK:
+        raise InvalidInput(
+            f"{config.on_stuck!r} is nothing that could follow", where="on_stuck", hint="one of " + ", ".join(ON_STUCK)
+        )
+    try:
+        check_destination(config.event_destination)
+    except InvalidInput as error:
+        raise InvalidInput(error.what, where="event_destination", hint=error.hint) from None
     _check_meeting(config)
     if not config.run_id:
         made_up = "static" if config.is_static else f"run-{secrets.token_hex(4)}"
@@ -172,10 +198,10 @@ def _check_meeting(config: LaunchConfig) -> None:
                 where="node_rank",
                 hint="counted from 0",
             )
-        if not config.master_addr or not 0 < config.master_port < 65_536:
-            raise InvalidInput(
-                "the address of rank 0 is missing", where="master_addr", hint="give master_addr and master_port too"
-            )
+        if not config.master_addr:
+            raise InvalidInput("the address of rank 0 is missing", where="master_addr", hint="a name or an address")
+        if not 0 < config.master_port < 65_536:
+            raise InvalidInput(f"{config.master_port} is no port", where="master_port", hint="1 to 65535")
         return
     if config.host_bus and not config.bus_url:
         raise InvalidInput("where to serve the bus is missing", where="bus_url", hint="nats://HOST:PORT")
@@ -185,5 +211,5 @@ def _check_meeting(config: LaunchConfig) -> None:
             where="bus_url",
             hint="name a bus, or give node_rank, master_addr and master_port for a world that is agreed on beforehand",
         )
-    if config.bus_url and not config.run_id:
+    if config.max_nodes > 1 and not config.run_id:
         raise InvalidInput("nodes that meet need the run's name", where="run_id", hint="the same on every node")

@@ -56,7 +56,7 @@ class RdzvEvent(msgspec.Struct, frozen=True, kw_only=True, tag="rdzv"):
     """Something that happened while nodes came together.
 
     Attributes:
-        name: `joined`, `world`, `drain`, `lost`, `left`, `ended` or `error`.
+        name: `joined`, `world`, `drain`, `stuck`, `lost`, `left`, `ended` or `error`.
         node: the node that says it; `round` the round it is about, 0 before the first.
     """
 

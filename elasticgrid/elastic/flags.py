@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from elasticgrid.core.errors import InvalidInput
+from elasticgrid.elastic.config import LaunchConfig
 
 #: `--rdzv-conf` keys, torchrun's own names for them too, and the field each is.
 RDZV_CONF: Final[dict[str, str]] = {
@@ -22,8 +23,45 @@ RDZV_CONF: Final[dict[str, str]] = {
     "node_timeout_s": "node_timeout_s",
     "bus_timeout_s": "bus_timeout_s",
     "read_timeout": "bus_timeout_s",
+    "orphan_timeout_s": "orphan_timeout_s",
     "grace_s": "grace_s",
 }
+
+#: The flag that gives each field of a `LaunchConfig`, where it has not the field's own name.
+_FLAGS: Final[dict[str, str]] = {
+    "min_nodes": "--nnodes",
+    "max_nodes": "--nnodes",
+    "bus_url": "--bus",
+    "monitor_interval_s": "--monitor-interval",
+    "event_destination": "--event-log-handler",
+    **{field: f"--rdzv-conf {field}" for field in RDZV_CONF.values() if field != "last_call_s"},
+}
+#: What to do about a field that is refused, in flags.
+_HINTS: Final[dict[str, str]] = {
+    "max_nodes": "N or MIN:MAX, the smaller one first",
+    "bus_url": "--bus, --host-bus or --rdzv-endpoint; or --node-rank, --master-addr and --master-port",
+    "run_id": "the same name on every node: lower-case letters, digits, - and _, at most 63",
+}
+_PORTS: Final = range(1, 65_536)
+
+
+def in_flags(error: InvalidInput) -> InvalidInput:
+    """What was said of a field of a `LaunchConfig`, said of the flag that gives it; other errors as they are."""
+    if error.where not in LaunchConfig.__struct_fields__:
+        return error
+    flag = _FLAGS.get(error.where, f"--{error.where.replace('_', '-')}")
+    return InvalidInput(error.what, where=flag, hint=_HINTS.get(error.where, error.hint))
+
+
+def port(number: int, flag: str) -> int:
+    """A port that somebody can listen on.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    if number not in _PORTS:
+        raise InvalidInput(f"{number} is no port", where=flag, hint="1 to 65535")
+    return number
 
 
 def node_range(text: str) -> tuple[int, int]:
@@ -109,7 +147,19 @@ def shown_ranks(tee: str, redirects: str, local_ranks_filter: str, nproc_per_nod
     words = [word.strip() for word in local_ranks_filter.split(",")]
     if not all(map(_is_number, words)):
         raise InvalidInput(f"{local_ranks_filter!r} is no list of ranks", where="--local-ranks-filter", hint="0,1")
-    return shown & frozenset(map(int, words))
+    return shown & frozenset(_local_rank(int(word), "--local-ranks-filter", everyone) for word in words)
+
+
+def _local_rank(rank: int, flag: str, everyone: frozenset[int]) -> int:
+    if rank not in everyone:
+        last = len(everyone) - 1
+        hint = f"0 to {last}" if last else "only 0"
+        raise InvalidInput(
+            f"there is no worker {rank} on a node with {len(everyone)}",
+            where=flag,
+            hint=hint,
+        )
+    return rank
 
 
 def _ranks_of(text: str, flag: str, everyone: frozenset[int]) -> frozenset[int]:
@@ -122,7 +172,7 @@ def _ranks_of(text: str, flag: str, everyone: frozenset[int]) -> frozenset[int]:
                 where=flag,
                 hint="0 or 3, or RANK:3,... - output and errors of a worker are kept together, in one file",
             )
-        concerned = {int(rank)} if separator else set(everyone)
+        concerned = {_local_rank(int(rank), flag, everyone)} if separator else set(everyone)
         ranks = ranks | concerned if what == "3" else ranks - concerned
     return frozenset(ranks)
 
@@ -140,20 +190,31 @@ def worker_command(script: str, arguments: Sequence[str], *, module: bool, no_py
     return [sys.executable, "-u", *(["-m"] if module else []), script, *arguments]
 
 
-def bus_url(bus: str, rdzv_endpoint: str) -> tuple[str, bool]:
+def bus_url(bus: str, rdzv_endpoint: str, *, is_alone: bool = False) -> tuple[str, bool]:
     """Where the nodes meet, and whether the endpoint may be served by the node it names.
 
+    Port 0 is any that is free. Only a node that nobody else has to find may have that, so it needs no place to meet.
+
+    Args:
+        is_alone: whether the run has one node.
+
     Raises:
-        InvalidInput: an endpoint without a port.
+        InvalidInput: an endpoint without a port, or with one that is none.
     """
     if bus:
         return bus, False
     if not rdzv_endpoint:
         return "", False
-    host, separator, port = rdzv_endpoint.rpartition(":")
-    if not separator or not host or not _is_number(port):
+    host, separator, digits = rdzv_endpoint.rpartition(":")
+    if not separator or not host or not _is_number(digits):
         raise InvalidInput(f"{rdzv_endpoint!r} is not HOST:PORT", where="--rdzv-endpoint", hint="node0:29400")
-    return f"nats://{host}:{port}", True
+    if int(digits) == 0 and is_alone:
+        return "", False
+    if int(digits) == 0:
+        raise InvalidInput(
+            "no other node could find a port that is any free one", where="--rdzv-endpoint", hint="node0:29400"
+        )
+    return f"nats://{host}:{port(int(digits), '--rdzv-endpoint')}", True
 
 
 def is_this_machine(host: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import pickle
@@ -18,11 +17,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 import msgspec
 
 from elasticgrid.agent.guard import close_in_fork
+from elasticgrid.parent_death import end_with
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PR_SET_PDEATHSIG: Final = 1
 #: What an agent handles and a worker does not.
 HELD_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -45,9 +44,7 @@ def run(start: Start, function: Callable[..., Any], arguments: tuple[Any, ...]) 
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
     if start.parent:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != start.parent:
-            os._exit(1)
+        end_with(start.parent, signal.SIGKILL)()
     close_in_fork()
     _write_to(start.output)
     os.environ.clear()

@@ -82,7 +82,7 @@ class FunctionWorkers:
         return _Started(process)
 
     def values(self, round_number: int, ranks: Sequence[int]) -> dict[int, Any]:
-        """What the workers of a round returned, by rank.
+        """What the workers of a round returned, by rank; None for one that ended with success before it returned.
 
         Raises:
             InvalidInput: a value cannot be read here.
@@ -92,6 +92,8 @@ class FunctionWorkers:
             try:
                 # Written by our own worker into the run's own folder.
                 found[rank] = pickle.loads(result_file(self._results, round_number, rank).read_bytes())  # noqa: S301
+            except FileNotFoundError:  # sys.exit(0) and os._exit(0) leave nothing
+                found[rank] = None
             except Exception as error:
                 raise InvalidInput(f"the value of rank {rank} cannot be read: {error}", where="result") from error
         return found

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import structlog
 
 from elasticgrid.agent.workers import StartProcess, start_command
@@ -19,6 +18,7 @@ from elasticgrid.core.errors import InvalidInput, RunInterrupted
 from elasticgrid.elastic import metrics
 from elasticgrid.elastic.config import LaunchConfig, checked
 from elasticgrid.elastic.functions import FunctionWorkers
+from elasticgrid.elastic.retries import tell_no_retries
 from elasticgrid.elastic.run_node import RunNode
 from elasticgrid.elastic.run_outcome import RunResult
 from elasticgrid.logs import configure_logging
@@ -46,6 +46,8 @@ class elastic_launch:  # noqa: N801 - called as torch's of this name is
     def __call__(self, *args: Any) -> dict[int, Any]:
         """By rank, for the workers of this node in the last world: what the function returned, or the exit code 0.
 
+        A function that ends its process with success before it returns, by `sys.exit(0)` say, has returned None.
+
         Args:
             args: of the function, or further words of the command.
 
@@ -66,7 +68,7 @@ class elastic_launch:  # noqa: N801 - called as torch's of this name is
         try:
             workers = FunctionWorkers(self._entrypoint, args, start_method=self._config.start_method, results=folder)
             result, node = launch(self._config, ["function"], start_process=workers)
-            return workers.values(node.round, node.ranks) if result.outcome == "completed" else {}
+            return workers.values(node.round, node.ranks) if result.outcome != "left" else {}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -85,6 +87,7 @@ def launch(
 
     if not structlog.is_configured():
         configure_logging(level="warning")
+    tell_no_retries()
 
     async def run() -> tuple[RunResult, RunNode]:
         node = RunNode(checked(config), command, start_process=start_process)
@@ -125,8 +128,3 @@ def _in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def as_json(result: RunResult) -> str:
-    """A result for programs."""
-    return msgspec.json.encode(result).decode()

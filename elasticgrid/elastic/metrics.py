@@ -11,12 +11,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -123,7 +124,8 @@ def prof(*, group: str = DEFAULT_GROUP) -> Callable[[F], F]: ...
 def prof(function: F | None = None, *, group: str = DEFAULT_GROUP) -> F | Callable[[F], F]:
     """Count and time the calls of a function: `<name>.success` or `<name>.failure`, and `<name>.duration.ms`.
 
-    The name is `Class.method`, or `module.function`. A coroutine is timed until it ends.
+    The name is `Class.method`, or `module.function`. A coroutine is timed until it ends, and so is a generator, with
+    what its caller does between two values; a caller that stops early makes it no failure.
     """
     if function is None:
         return functools.partial(_profiled, group=group)
@@ -138,7 +140,8 @@ def _profiled(function: F, *, group: str) -> F:
             self.began_s = time.perf_counter()
 
         def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-            put_metric(f"{name}.{'success' if kind is None else 'failure'}", 1, group)
+            ended_well = kind is None or kind is GeneratorExit
+            put_metric(f"{name}.{'success' if ended_well else 'failure'}", 1, group)
             put_metric(f"{name}.duration.ms", (time.perf_counter() - self.began_s) * 1000, group)
 
     if inspect.iscoroutinefunction(function):
@@ -149,6 +152,36 @@ def _profiled(function: F, *, group: str) -> F:
                 return await function(*args, **kwargs)
 
         return cast(F, awaited)
+
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generated(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with Timed():
+                return (yield from function(*args, **kwargs))
+
+        return cast(F, generated)
+
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        async def streamed(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            with Timed():
+                async with contextlib.aclosing(function(*args, **kwargs)) as values:
+                    step = values.__anext__
+                    while True:
+                        try:
+                            value = await step()
+                        except StopAsyncIteration:
+                            return
+                        try:
+                            step = functools.partial(values.asend, (yield value))
+                        except GeneratorExit:
+                            raise
+                        except BaseException as error:
+                            step = functools.partial(values.athrow, error)
+
+        return cast(F, streamed)
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:

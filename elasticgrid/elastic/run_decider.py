@@ -63,6 +63,7 @@ class RunDecider:
             end: told a reason and an exit code when this node must end.
             bus_is_there: whether other nodes could be heard.
         """
+        told = False
         while True:
             await self._view.news(self._config.monitor_interval_s)
             as_of_ms = self._view.now_ms()
@@ -74,8 +75,12 @@ class RunDecider:
                 await self._report_lost(log, bus_is_there=bus_is_there())
                 await self._append_due(log, as_of_ms)
             except (BusError, nats.errors.Error, OSError) as error:
-                _log.warning("the run's log cannot be written; trying again", error=str(error))
+                if not told:
+                    _log.warning("the run's log cannot be written; trying on", error=str(error))
+                told = True
                 await asyncio.sleep(RETRY_S)
+            else:
+                told = False
 
     async def _append_due(self, log: EventLog, as_of_ms: int) -> None:
         state = self._view.state

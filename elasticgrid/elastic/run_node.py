@@ -31,16 +31,19 @@ from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.core import errors
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import BusError, BusUnavailable, ElasticGridError, NotAllowed
+from elasticgrid.core.names import run_folder
 from elasticgrid.core.run_plan import static_node, verdict
 from elasticgrid.core.run_state import RUN_TENANT, RunState
 from elasticgrid.elastic.config import LaunchConfig
 from elasticgrid.elastic.events import BUS, BusHandler, RdzvEvent, record_rdzv_event, register_handler
+from elasticgrid.elastic.leftovers import Leftovers
 from elasticgrid.elastic.metrics import put_metric
 from elasticgrid.elastic.presence import Presence
 from elasticgrid.elastic.run_bus import RunBus, own_address, run_bus
 from elasticgrid.elastic.run_decider import RunDecider
-from elasticgrid.elastic.run_outcome import RunResult, ranks_of, refuse, result_of
+from elasticgrid.elastic.run_outcome import BUS_LOST, RunResult, ranks_of, refuse, result_of
 from elasticgrid.elastic.run_view import RunView
+from elasticgrid.elastic.static_folder import StaticFolder
 from elasticgrid.log.jetstream import JetStreamLog
 
 _log = structlog.get_logger("elasticgrid.elastic")
@@ -49,6 +52,8 @@ _log = structlog.get_logger("elasticgrid.elastic")
 LAST_WORDS_S: Final = 5.0
 #: How long a node that serves the bus goes on serving those who have not left yet, beyond the time to call one lost.
 SERVE_ON_S: Final = 10.0
+#: How often a node looks whether it has neither workers nor a bus.
+LOOK_AT_BUS_S: Final = 0.2
 
 
 class RunNode:
@@ -65,12 +70,14 @@ class RunNode:
     ) -> None:
         self._config = config
         self._command = tuple(command)
-        self._start_process = start_process
+        self._leftovers = Leftovers(start_process)
         static = config.node_rank
         self._attempt = "static" if static is not None else f"{_host_name()}-{secrets.token_hex(3)}"
         self._index = static or 0
         self.node: Final = static_node(static) if static is not None else f"{self._attempt}-{self._index}"
-        logs, self._shared_dir = config.folders()
+        logs, self._shared_base = config.folders()
+        self._static = StaticFolder(config, self._shared_base) if static is not None else None
+        self._static_dir: Path | None = None
         # What an earlier run of this name left in a folder would be read as this one's.
         self.folder: Final = logs / (self.node if static is None else f"{self.node}-{secrets.token_hex(3)}")
         self._view = RunView(config.run_id, self._announce)
@@ -87,6 +94,14 @@ class RunNode:
         """The workers of the last round on this node."""
         return ranks_of(self._view.state, self.node, self._config.nproc_per_node)
 
+    @property
+    def shared_dir(self) -> Path | None:
+        """The run's own folder that all its nodes see; None while it is not known."""
+        first = self._view.state.first_decision_id
+        if self._static is not None or not first:
+            return self._static_dir
+        return self._shared_base / run_folder(self._config.run_id, first)
+
     async def run(self) -> RunResult:
         """Take part until the run is over or this node has to leave; no worker is left then.
 
@@ -96,6 +111,8 @@ class RunNode:
             RunInterrupted: a signal ended it.
         """
         try:
+            if self._static is not None:
+                self._static_dir = await self._static.found()
             async with run_bus(self._config) as bus:
                 client = await self._connected(bus)
                 to_bus = BusHandler(bus.address, self._config.run_id)
@@ -138,7 +155,7 @@ class RunNode:
             refuse(found, self._config.run_id)
         heartbeats = heartbeat_subject(RUN_TENANT, self._config.run_id, "*")
         await client.subscribe(heartbeats, cb=self._on_heartbeat)
-        agent = Agent(self._agent_config(bus), self._command, start_process=self._start_process)
+        agent = Agent(self._agent_config(bus), self._command, start_process=self._leftovers.start)
 
         def bus_is_there() -> bool:
             return client.is_connected and not agent.bus_away_s
@@ -146,15 +163,25 @@ class RunNode:
         parts = [
             asyncio.create_task(self._view.follow(log), name="follow"),
             asyncio.create_task(self._decider.run(log, end=agent.end, bus_is_there=bus_is_there), name="decide"),
+            asyncio.create_task(self._end_without_bus(agent), name="bus"),
         ]
+        if self._static is not None:
+            parts.append(asyncio.create_task(self._static.answer(), name="answer"))
         for part in parts:
             part.add_done_callback(lambda done: _on_broken(done, agent))
         try:
-            exit_code = await agent.run()
+            try:
+                exit_code = await agent.run()
+            finally:
+                # What goes on after a success was meant to: an upload, say.
+                if agent.departure != "completed" and not (agent.departure == BUS_LOST and agent.finished):
+                    await self._leftovers.end()
             for part in parts:
                 if part.done() and not part.cancelled():
                     part.result()
             await self._hear_the_end(agent.departure)
+            if self._static is not None and agent.departure == "completed":
+                await self._static.answered()
             if bus.served and agent.departure != "terminated":
                 await self._serve_on()
         finally:
@@ -173,7 +200,16 @@ class RunNode:
             departure=agent.departure,
             exit_code=exit_code,
             folder=self.folder,
+            shared_dir=self.shared_dir,
         )
+
+    async def _end_without_bus(self, agent: Agent) -> None:
+        """Workers never notice that the bus is away. A node without workers waits no longer than at the beginning."""
+        while True:
+            if agent.idle and agent.bus_away_s >= self._config.bus_timeout_s:
+                agent.end(BUS_LOST, 0 if agent.finished else 1)
+                return
+            await asyncio.sleep(LOOK_AT_BUS_S)
 
     def _agent_config(self, bus: RunBus) -> AgentConfig:
         config = self._config
@@ -187,13 +223,17 @@ class RunNode:
             index=self._index,
             nproc_per_node=config.nproc_per_node,
             node_dir=self.folder,
-            shared_dir=self._shared_dir,
+            shared_dir=self._static_dir if self._static_dir is not None else self._shared_base,
+            folder_of_run=self._static_dir is None,
             host=config.local_addr or own_address(bus),
             workdir=Path.cwd(),
-            orphan_timeout_s=config.bus_timeout_s,
+            orphan_timeout_s=config.orphan_timeout_s or None,
             notices=NoticeSettings.from_environment(os.environ),
             output=OutputSettings(tee=config.tee, tee_local_ranks=config.tee_local_ranks),
             role=config.role,
+            stuck_after_s=config.stuck_after_s,
+            stuck_at_start_s=config.stuck_at_start_s,
+            max_restarts=config.max_restarts,
         )
 
     def _announce(self, before: RunState, data: ev.EventData) -> None:
@@ -208,6 +248,8 @@ class RunNode:
                 self._tell("drain", data.reason)
             case ev.NodeLost():
                 self._tell("lost", f"{data.node}: {data.text}")
+            case ev.NodeStuck():
+                self._tell("stuck", f"{data.node}: {data.detail}")
             case ev.NodeLeft():
                 self._tell("left", f"{data.node}: {data.reason}")
             case ev.NodeFailed() if data.round not in before.failed_rounds:

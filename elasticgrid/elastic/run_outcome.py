@@ -14,6 +14,9 @@ from elasticgrid.core.run_plan import Verdict, WorkerFailure, failures_of
 from elasticgrid.core.run_state import RunState
 from elasticgrid.elastic.config import LaunchConfig
 
+#: Why a node ends that has no workers left and no bus.
+BUS_LOST: Final = "bus_lost"
+
 _ERRORS: Final[dict[str, type[errors.RendezvousError]]] = {
     "closed": errors.RendezvousClosed,
     "timed_out": errors.RendezvousTimedOut,
@@ -35,22 +38,53 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a run, as one of its nodes saw it.
 
     Attributes:
-        outcome: `completed`, or `left` when this node was made to leave before the end.
+        outcome: `completed`; `left` when this node was made to leave before the end; `finished` when its workers were
+            done and what became of the run is not known, because the bus did not come back.
         rounds: how many worlds there were; `nodes` in the last one, `ranks` of this node in it.
         restarts: rounds that failed by themselves.
         last_step: steps that are known to be done.
         log_dir: where this node's output is.
+        shared_dir: the run's folder that all its nodes see; empty when it never had a round.
     """
 
     run_id: str
     node: str
-    outcome: Literal["completed", "left"]
+    outcome: Literal["completed", "left", "finished"]
     rounds: int
     nodes: int
     ranks: tuple[int, ...]
     restarts: int
     last_step: int
     log_dir: str
+    shared_dir: str = ""
+
+
+class RunFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no result, for programs.
+
+    Attributes:
+        outcome: `failed`, or `interrupted` when a signal ended this node's part.
+        code: the kind of the error.
+        reason: what happened, in one line.
+        failures: the workers that failed, root cause first.
+    """
+
+    run_id: str
+    outcome: Literal["failed", "interrupted"]
+    code: str
+    reason: str
+    failures: tuple[WorkerFailure, ...] = ()
+
+
+def failure_of(run_id: str, error: errors.ElasticGridError) -> RunFailure:
+    """What an error of a run says, for programs."""
+    return RunFailure(
+        run_id=run_id,
+        outcome="interrupted" if isinstance(error, errors.RunInterrupted) else "failed",
+        code=error.code,
+        reason=error.what,
+        failures=tuple(error.failures) if isinstance(error, errors.WorkersFailed) else (),
+    )
 
 
 def ranks_of(state: RunState, node: str, nproc_per_node: int) -> tuple[int, ...]:
@@ -80,6 +114,7 @@ def result_of(
     departure: str,
     exit_code: int,
     folder: Path,
+    shared_dir: Path | None = None,
 ) -> RunResult:
     """The result of a node whose agent has ended.
 
@@ -90,6 +125,7 @@ def result_of(
         found: what was found to end its part, if anything was.
         departure, exit_code: why its agent ended, in one word, and with what.
         folder: where its output is.
+        shared_dir: the run's folder that all its nodes see; None when it never had a round.
 
     Raises:
         RendezvousError: it did not come to train with the others; its kind says why.
@@ -105,7 +141,13 @@ def result_of(
         raise errors.RunInterrupted(f"this node's part ended with {name}", where=run_id, exit_code=exit_code)
     if departure == "orphaned":
         raise errors.RendezvousConnectionFailed(
-            f"the bus was away for {config.bus_timeout_s:g} s, so this node ended itself",
+            f"the bus was away for {config.orphan_timeout_s:g} s, so this node ended itself",
+            where=config.bus_url,
+            hint="what was committed is kept; start the bus and the nodes again",
+        )
+    if departure == BUS_LOST and exit_code:
+        raise errors.RendezvousConnectionFailed(
+            f"no worker runs here, and the bus was away for {config.bus_timeout_s:g} s",
             where=config.bus_url,
             hint="what was committed is kept; start the bus and the nodes again",
         )
@@ -116,13 +158,14 @@ def result_of(
     return RunResult(
         run_id=run_id,
         node=node,
-        outcome="completed" if state.outcome == "completed" else "left",
+        outcome="completed" if state.outcome == "completed" else "finished" if departure == BUS_LOST else "left",
         rounds=state.round,
         nodes=len(state.members),
         ranks=ranks_of(state, node, config.nproc_per_node),
         restarts=state.restarts_used,
         last_step=state.last_step,
         log_dir=str(folder),
+        shared_dir=str(shared_dir) if shared_dir is not None else "",
     )
 
 
@@ -132,15 +175,15 @@ def _workers_failed(run_id: str, state: RunState, folder: Path) -> errors.Worker
         state.outcome_reason,
         where=run_id,
         hint=f"the output of this node's workers is in {folder}",
-        story=_story(failures),
+        story=_story(failures, state.stuck.stacks if state.stuck is not None else ""),
         failures=failures,
     )
 
 
-def _story(failures: Sequence[WorkerFailure]) -> list[str]:
+def _story(failures: Sequence[WorkerFailure], stacks: str) -> list[str]:
     """The root cause with all that was said of it, and one line for each other failure."""
     if not failures:
-        return []
+        return [f"  {line}" for line in stacks.splitlines()]
     root, *others = failures
     lines = ["root cause:", f"  {root.summary}", *(f"    {line}" for line in root.traceback.splitlines())]
     if others:

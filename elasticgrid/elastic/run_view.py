@@ -58,13 +58,16 @@ class RunView:
 
     async def follow(self, log: EventLog) -> None:
         """Read what comes, for ever."""
+        told = -1
         while True:
             try:
                 async with contextlib.aclosing(log.follow(after=self.state.sequence, scope=self.scope)) as followed:
                     async for recorded in followed:
                         self._fold(recorded)
             except (BusError, nats.errors.Error, OSError) as error:
-                _log.warning("the run's log cannot be followed; trying again", error=str(error))
+                if told < self.state.sequence:  # once, until something was read again
+                    _log.warning("the run's log cannot be followed; trying on", error=str(error))
+                told = self.state.sequence
             await asyncio.sleep(RETRY_S)
 
     async def news(self, timeout_s: float) -> None:

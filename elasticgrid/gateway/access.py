@@ -20,6 +20,7 @@ NO_TENANT: Final = "-"
 
 _SCOPE: Final = "scope"
 _WHOLE_GRID: Final = "whole_grid"
+_LOOKS_AT_CALLER: Final = "looks_at_caller"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         tenant: the one tenant they are bound to; empty for none, which is all of them.
         scope: what they may do.
         expires_ms: until when; None for no end.
-        session: whether they are logged in, and did not send the key itself.
+        session_id: of their login; empty for those who send the key itself.
         limit: how often they may ask.
     """
 
@@ -38,7 +39,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     scope: KeyScope
     expires_ms: int | None = None
-    session: bool = False
+    session_id: str = ""
     limit: RateLimit
 
     @property
@@ -95,6 +96,16 @@ def needs(scope: KeyScope, *, whole_grid: bool = False) -> dict[str, Any]:
         whole_grid: whether the route is for keys that are bound to no tenant.
     """
     return {_SCOPE: scope, _WHOLE_GRID: whole_grid}
+
+
+def looks_at_caller() -> dict[str, Any]:
+    """Says of a route, in its `opt`, that it looks at its caller itself and shows them only what is theirs."""
+    return {_LOOKS_AT_CALLER: True}
+
+
+def looks_itself(handler: BaseRouteHandler) -> bool:
+    """Whether a route looks at its caller itself."""
+    return bool(handler.opt.get(_LOOKS_AT_CALLER))
 
 
 def needed(handler: BaseRouteHandler) -> tuple[KeyScope, bool]:

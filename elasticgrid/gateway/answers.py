@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from elasticgrid.config.checks import job_warnings
 from elasticgrid.core.job import JobState
 from elasticgrid.gateway.first_interface import first_fields
 from elasticgrid.gateway.providers import ProviderView
@@ -20,11 +21,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         accepted: the job would be, or was, accepted.
         dry_run: nothing was submitted.
         job: the job; None after a dry run.
+        warnings: what of it looks like a secret that is in the log now, or would be, a sentence each.
     """
 
     accepted: bool
     dry_run: bool
     job: JobSummary | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class JobSubmission(Submission, frozen=True, kw_only=True):
@@ -96,7 +99,10 @@ class ShownJob(msgspec.Struct, frozen=True, kw_only=True):
 
 def submission(job: JobSummary, state: JobState) -> JobSubmission:
     """The answer to a submission."""
-    return JobSubmission(accepted=True, dry_run=False, job=job, **msgspec.structs.asdict(first_fields(state)))
+    warnings = job_warnings(state.spec) if state.spec is not None else ()
+    return JobSubmission(
+        accepted=True, dry_run=False, job=job, warnings=warnings, **msgspec.structs.asdict(first_fields(state))
+    )
 
 
 def job_answer(job: JobSummary, state: JobState) -> JobAnswer:
@@ -125,7 +131,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
         job_id: the job's.
         log: all of it as one text; where it is of several workers each line says of which.
         pieces: the same by worker.
-        elsewhere: when there is no output here, the nodes that joined: their providers have it.
+        elsewhere: when nothing that is asked for is here, the nodes that joined and whose output their providers have.
     """
 
     job_id: str

@@ -19,6 +19,7 @@ from elasticgrid.gateway.auth import KEY_HEADER
 from elasticgrid.gateway.bodies import MAX_BODY_BYTES
 from elasticgrid.gateway.bus_credentials import BUS_ROUTES
 from elasticgrid.gateway.dashboard.routes import DASHBOARD_ROUTES
+from elasticgrid.gateway.decision_routes import DECISION_ROUTES
 from elasticgrid.gateway.event_routes import EVENT_ROUTES
 from elasticgrid.gateway.export_routes import EXPORT_ROUTES
 from elasticgrid.gateway.gate import caller_of, let_in
@@ -65,6 +66,7 @@ def application(find_gateway: Callable[[], GatewayService]) -> Litestar:
                 route_handlers=[
                     *JOB_ROUTES,
                     *LOG_ROUTES,
+                    *DECISION_ROUTES,
                     *EVENT_ROUTES,
                     *EXPORT_ROUTES,
                     *TRUST_ROUTES,

@@ -16,6 +16,8 @@ MAX_BODY_BYTES: Final = 128 * 1024
 MAX_REASON: Final = 1_000
 
 _T = TypeVar("_T", bound=msgspec.Struct)
+_MISSING = re.compile(r"missing required field `(\w+)`")
+_EXPECTED = re.compile(r"^Expected (.+?)(?:, got|$)")
 _AT = re.compile(r"^(?P<what>.*) - at `(?P<path>\$.*)`$", re.DOTALL)
 
 
@@ -68,14 +70,14 @@ def decode_body(body: bytes, kind: type[_T], *, error: type[InvalidInput] = Inva
         # A half of a surrogate pair is legal in JSON, but no text.
         msgspec.json.encode(raw)
     except RecursionError:
-        raise InvalidInput("the body is nested too deeply", where="body") from None
+        raise InvalidInput("the body is nested too deeply", where="body", hint="send one flat JSON object") from None
     except (msgspec.MsgspecError, ValueError) as failure:
         raise InvalidInput(f"the body is not JSON: {failure}", where="body", hint="send one JSON object") from failure
     try:
         value = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as failure:
         what, path = _at(str(failure))
-        raise error(what, where=path or "body") from failure
+        raise error(what, where=path or "body", hint=_hint(what)) from failure
     unknown = _unknown_field(raw, type_info(kind))
     if unknown is not None:
         raise error("there is no such field", where=unknown, hint="leave it out, or correct its name")
@@ -89,8 +91,16 @@ def check_reason(reason: str) -> str:
         InvalidInput: it is too long to be one.
     """
     if len(reason) > MAX_REASON:
-        raise InvalidInput(f"a reason has at most {MAX_REASON} characters", where="reason")
+        raise InvalidInput(f"this reason has {len(reason)} characters", where="reason", hint=f"at most {MAX_REASON:,}")
     return reason
+
+
+def _hint(what: str) -> str:
+    missing = _MISSING.search(what)
+    if missing is not None:
+        return f"add the field {missing[1]}"
+    expected = _EXPECTED.search(what)
+    return f"give {expected[1]}" if expected is not None else "/v1/openapi/openapi.json has every field with its values"
 
 
 def _at(message: str) -> tuple[str, str]:

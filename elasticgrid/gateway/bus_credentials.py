@@ -16,9 +16,8 @@ from elasticgrid.bus.credentials import Credentials
 from elasticgrid.bus.subjects import watcher_subject
 from elasticgrid.core.errors import BusUnavailable, InvalidInput
 from elasticgrid.core.names import is_name
-from elasticgrid.gateway.access import needs
+from elasticgrid.gateway.access import looks_at_caller, needs
 from elasticgrid.gateway.bodies import decode_body
-from elasticgrid.gateway.gate import looks_at_caller
 from elasticgrid.gateway.parameters import Caller, Gateway, takes
 
 _TIMEOUT_S: Final = 5.0

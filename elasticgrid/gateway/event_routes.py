@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from litestar import get
@@ -10,7 +11,9 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from elasticgrid.gateway.parameters import (
+    Caller,
     Gateway,
+    JobFilter,
     LastEventId,
     Limit,
     OptionalSequence,
@@ -20,6 +23,7 @@ from elasticgrid.gateway.parameters import (
     TimeFilter,
     TypeFilter,
 )
+from elasticgrid.gateway.query import event_type
 from elasticgrid.gateway.service import DEFAULT_TENANT
 from elasticgrid.projections.results import EventPage
 
@@ -33,7 +37,7 @@ async def list_events(
     gateway: Gateway,
     after: Sequence = 0,
     tenant: TenantFilter = "",
-    job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
+    job: JobFilter = "",
     type: TypeFilter = "",  # noqa: A002 - the parameter's name
     since_ms: TimeFilter = None,
     until_ms: TimeFilter = None,
@@ -45,16 +49,17 @@ async def list_events(
 
     With `order=desc` the newest come first, and `next_before` is the `before` of the next page.
     """
+    wanted = event_type(type)
     if order == "desc":
         return await gateway.views.events_before(
-            before, tenant=tenant, job=job, event_type=type, since_ms=since_ms or 0, until_ms=until_ms, limit=limit
+            before, tenant=tenant, job=job, event_type=wanted, since_ms=since_ms or 0, until_ms=until_ms, limit=limit
         )
     return await gateway.views.events(
         after=after,
         through=before - 1 if before else None,
         tenant=tenant,
         job=job,
-        event_type=type,
+        event_type=wanted,
         since_ms=since_ms or 0,
         until_ms=until_ms,
         limit=limit,
@@ -64,30 +69,40 @@ async def list_events(
 @get("/events/stream", media_type=_STREAM, summary="Watch events")
 async def stream_events(
     gateway: Gateway,
+    caller: Caller,
     after: OptionalSequence = None,
     tenant: TenantFilter = "",
     last_event_id: LastEventId = None,
 ) -> Stream:
     """Server-sent events; the id of each is its sequence.
 
-    It begins after `Last-Event-ID`, else after `after`, else with what is new.
+    It begins after `Last-Event-ID`, else after `after`, else with what is new. It ends when the key or the login that
+    it was asked for with is over.
     """
-    start = gateway.feed.start_of(after, last_event_id)
-    return Stream(gateway.feed.frames(start, tenant=tenant), media_type=_STREAM, headers=_STREAM_HEADERS)
+    frames = gateway.feed.frames(
+        gateway.feed.start_of(after, last_event_id), tenant=tenant, left_s=partial(gateway.keyring.left_s, caller)
+    )
+    return Stream(frames, media_type=_STREAM, headers=_STREAM_HEADERS)
 
 
 @get("/jobs/{job:str}/events/stream", media_type=_STREAM, summary="Watch a job's events")
 async def stream_job_events(
     job: FromPath[str],
     gateway: Gateway,
+    caller: Caller,
     tenant: Tenant = DEFAULT_TENANT,
     after: OptionalSequence = None,
     last_event_id: LastEventId = None,
 ) -> Stream:
     """The same for one job."""
     await gateway.views.job_summary(tenant, job, as_of_ms=gateway.now_ms())
-    start = gateway.feed.start_of(after, last_event_id)
-    return Stream(gateway.feed.frames(start, tenant=tenant, job=job), media_type=_STREAM, headers=_STREAM_HEADERS)
+    frames = gateway.feed.frames(
+        gateway.feed.start_of(after, last_event_id),
+        tenant=tenant,
+        job=job,
+        left_s=partial(gateway.keyring.left_s, caller),
+    )
+    return Stream(frames, media_type=_STREAM, headers=_STREAM_HEADERS)
 
 
 EVENT_ROUTES: Final[tuple[ControllerRouterHandler, ...]] = (list_events, stream_events, stream_job_events)

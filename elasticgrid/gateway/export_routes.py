@@ -14,7 +14,7 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from elasticgrid.core.names import is_name
-from elasticgrid.gateway.parameters import MAX_INTEGER, Gateway, TenantFilter
+from elasticgrid.gateway.parameters import MAX_INTEGER, Gateway, JobFilter, TenantFilter
 from elasticgrid.gateway.spool import receive, sent, spool_folder
 from elasticgrid.log.archive_format import SUFFIX, ArchiveFilters
 from elasticgrid.log.export import export_archive
@@ -31,7 +31,7 @@ _Time = Annotated[int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="
 async def export_events(
     gateway: Gateway,
     tenant: TenantFilter = "",
-    job: Annotated[str, QueryParameter(max_length=63, description="only this job's")] = "",
+    job: JobFilter = "",
     since_ms: _Time = None,
     until_ms: _Time = None,
     with_samples: Annotated[bool, QueryParameter(description="also the step samples that are still there")] = False,

@@ -8,8 +8,9 @@ come faster than turns, a turn brings several of them.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -90,6 +91,10 @@ class EventFeed:
                 self._buffered_bytes -= len(self._buffer.popleft().frame)
         self._wake()
 
+    def look_again(self) -> None:
+        """Have every watcher look whether it may go on: somebody may not any more."""
+        self._wake()
+
     def close(self) -> None:
         """End every stream."""
         self._closed = True
@@ -111,22 +116,32 @@ class EventFeed:
             raise InvalidInput(f"the log ends at {self._last}", where="after", hint="leave it out for new events")
         return max(after, 0)
 
-    async def frames(self, after: int, *, tenant: str = "", job: str = "") -> AsyncGenerator[bytes]:
-        """The stream of events after `after`, of a tenant or a job when given, until the feed is closed."""
+    async def frames(
+        self, after: int, *, tenant: str = "", job: str = "", left_s: Callable[[], float] = lambda: math.inf
+    ) -> AsyncGenerator[bytes]:
+        """The stream of events after `after`, of a tenant or a job when given, until the feed is closed.
+
+        `left_s` says for how long its watcher may go on; it is asked before anything is given, and at 0 the stream
+        ends.
+        """
         self._watchers += 1
         try:
             # The id lets a client that loses its connection before the first event come back to this place.
             yield f"retry: {_RETRY_MS}\nid: {after}\n\n".encode()
             while not self._closed:
                 frames, reached = await self._after(after, tenant, job)
+                if left_s() <= 0:
+                    return
                 if frames:
                     self._sent += len(frames)
                     yield frames[0] if len(frames) == 1 else b"".join(frames)
                 after = max(after, reached)
                 if after < self._last:
                     await self._turns.soon()
-                elif not self._closed and not await self._turns.changed_or(self._heartbeat_s) and not self._closed:
-                    yield b": heartbeat\n\n"
+                elif not self._closed:
+                    changed = await self._turns.changed_or(min(self._heartbeat_s, left_s()))
+                    if not changed and not self._closed and left_s() > 0:
+                        yield b": heartbeat\n\n"
         finally:
             self._watchers -= 1
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,9 +19,14 @@ from elasticgrid.core.errors import InvalidJob
 from elasticgrid.core.job import JobState
 from elasticgrid.core.spec import JobSpec, PositiveInt
 from elasticgrid.gateway.bodies import decode_body
+from elasticgrid.log.archive_secrets import shown_command, shown_text, shown_values
+from elasticgrid.projections.standing import shown_phase
 
 MAX_METADATA: Final = 16 * 1024
-#: Their states, and the phases of ours that they stand for.
+#: Such programs rarely know the hook, and then nothing comes of waiting for them to stop by themselves.
+GRACE_MS: Final = 10_000
+FirstState = Literal["queued", "provisioning", "running", "preempted", "resuming", "succeeded", "failed", "cancelled"]
+#: Their states, and the phases of ours that they stand for; none is `preempted`, as that is not the job's state here.
 PHASES: Final[Mapping[str, tuple[str, ...]]] = {
     "queued": ("submitted",),
     "provisioning": ("starting",),
@@ -126,6 +131,7 @@ def read_first_submit(body: bytes, folder: Path) -> tuple[JobSpec, str, str]:
         workdir=str(folder / asked.workdir),
         min_nodes=asked.nodes,
         max_nodes=asked.nodes,
+        grace_ms=GRACE_MS,
         checkpoint_dir=str(folder / asked.checkpoint_dir) if asked.checkpoint_dir else "",
     )
     return spec, asked.idempotency_key or "", kept.decode()
@@ -137,16 +143,18 @@ def job_name(name: str) -> str:
 
 
 def first_fields(state: JobState) -> FirstFields:
-    """The job as such a client knows it; one that another client submitted, too."""
+    """The job as such a client knows it, without credentials; one that another client submitted, too."""
     assert state.spec is not None
     kept = msgspec.json.decode(state.metadata, type=_Kept) if state.metadata else None
     spec = state.spec
-    phase = "cancelled" if state.phase == "ending" and state.cancel_requested is not None else state.phase
+    phase: str = shown_phase(state)
+    if phase == "ending" and state.cancel_requested is not None:
+        phase = "cancelled"
     return FirstFields(
         job_id=state.id,
         tenant_id=state.tenant,
         name=kept.name if kept is not None else spec.name,
-        command=kept.command if kept is not None else " ".join(spec.command),
+        command=shown_command(kept.command if kept is not None else " ".join(spec.command)),
         state=_STATES[phase] if phase != "ending" else "running",
         nodes=state.target_nodes or spec.start_nodes,
         step=state.checkpoint.step if state.checkpoint is not None else 0,
@@ -156,8 +164,8 @@ def first_fields(state: JobState) -> FirstFields:
         log_file="",
         created_at=_iso(state.submitted_ms),
         updated_at=_iso(state.last_event_ms),
-        error=(state.ending_reason or state.failure_text) if state.phase == "failed" else "",
-        metadata=kept.metadata if kept is not None else {},
+        error=shown_text(state.ending_reason or state.failure_text) if state.phase == "failed" else "",
+        metadata=shown_values(kept.metadata) if kept is not None else {},
     )
 
 

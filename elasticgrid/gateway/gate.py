@@ -15,11 +15,11 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
 from elasticgrid.core.errors import NotFound
-from elasticgrid.gateway.access import Access, needed
+from elasticgrid.gateway.access import Access, looks_itself, needed
 from elasticgrid.gateway.keys import Keyring
 from elasticgrid.gateway.login import authenticate
+from elasticgrid.gateway.query import require_known
 
-_LOOKS_AT_CALLER: Final = "looks_at_caller"
 _PLAIN: Final = "elasticgrid_plain"
 #: What clients of the service's first interface have in a query.
 _FIRST_PARAMETERS: Final = frozenset(("state", "lines"))
@@ -27,16 +27,12 @@ _CALLER: Final = "elasticgrid_caller"
 _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
-def looks_at_caller() -> dict[str, Any]:
-    """Says of a route, in its `opt`, that it looks at its caller itself and shows them only what is theirs."""
-    return {_LOOKS_AT_CALLER: True}
-
-
 def let_in(keyring: Keyring, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Let a request go on to its handler, which finds out by `caller_of` who asks.
 
     Raises:
         NotAuthenticated, NotAllowed, RateLimited: it may not.
+        InvalidInput: it has a parameter that its route has not.
         NotFound: it is about another tenant than its key's.
     """
     connection.scope["state"][_PLAIN] = {name for name, _ in _query(connection)} <= _FIRST_PARAMETERS
@@ -44,7 +40,8 @@ def let_in(keyring: Keyring, connection: ASGIConnection[Any, Any, Any, Any], han
     keyring.count_request(caller)
     scope, whole_grid = needed(handler)
     caller.require(scope, whole_grid=whole_grid)
-    if caller.tenant and not handler.opt.get(_LOOKS_AT_CALLER):
+    require_known(handler, (name for name, _ in _query(connection)))
+    if caller.tenant and not looks_itself(handler):
         if not takes_tenant(handler):
             caller.require(scope, whole_grid=True)
         _bind(connection, caller.tenant)

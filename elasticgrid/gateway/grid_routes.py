@@ -9,11 +9,10 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 import elasticgrid
-from elasticgrid.gateway.access import needs
+from elasticgrid.gateway.access import looks_at_caller, needs
 from elasticgrid.gateway.answers import Health, ProviderList, Version
 from elasticgrid.gateway.bodies import InterruptRequest, ReasonRequest, decode_body
 from elasticgrid.gateway.conditions import IfMatch, etag, wanted_sequence
-from elasticgrid.gateway.gate import looks_at_caller
 from elasticgrid.gateway.parameters import MAX_INTEGER, Caller, Gateway, TenantFilter, takes
 from elasticgrid.gateway.providers import FLEET_SCOPE, Interrupted, ProviderView
 from elasticgrid.projections.results import CostReport

@@ -109,6 +109,12 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
         yield Finding("workdir", "the folder is not absolute", "the gateway does not know the folder you are in")
     if spec.checkpoint_dir and (not spec.checkpoint_dir.startswith("/") or "\0" in spec.checkpoint_dir):
         yield Finding("checkpoint_dir", "the folder is not absolute", "leave it out for one of the grid's own")
+    for name, path in spec.secrets.items():
+        # What stands there is not said: it may be the secret.
+        if not path.startswith("/") or "\0" in path:
+            yield Finding(
+                f"secrets.{name[:64]}", "this is no absolute path", "the path of a file of the launcher's machine"
+            )
 
 
 def _environment(spec: JobSpec) -> Iterator[Finding]:

@@ -74,10 +74,12 @@ class JobDesk:
         Raises:
             InvalidJob, CannotPlace: see `check`.
             InvalidInput: the tenant or the key is none.
+            NotFound: nobody created the tenant.
             Conflict: the key was used for another job.
             QuotaExceeded: the tenant has or used all that it may.
         """
         require_tenant(tenant)
+        await self._tenants.require_created(tenant)
         require_key(idempotency_key)
         require_acceptable(spec)
         data = ev.JobSubmitted(spec=spec, idempotency_key=idempotency_key, metadata=metadata)

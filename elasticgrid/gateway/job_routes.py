@@ -10,13 +10,15 @@ from litestar.openapi import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from elasticgrid.config.checks import job_warnings
 from elasticgrid.core.errors import InvalidInput, InvalidJob
+from elasticgrid.core.job import Phase
 from elasticgrid.core.spec import JobSpec
 from elasticgrid.gateway.access import needs
 from elasticgrid.gateway.answers import JobAnswer, JobSubmission, ShownJob, job_answer, shown_job, submission
 from elasticgrid.gateway.bodies import PriorityRequest, ReasonRequest, ResizeRequest, decode_body
 from elasticgrid.gateway.conditions import IfMatch, etag, wanted_sequence
-from elasticgrid.gateway.first_interface import PHASES, is_first_submit, is_of_first, read_first_submit
+from elasticgrid.gateway.first_interface import PHASES, FirstState, is_first_submit, is_of_first, read_first_submit
 from elasticgrid.gateway.gate import is_plain
 from elasticgrid.gateway.job_names import require_tenant
 from elasticgrid.gateway.parameters import Caller, Cursor, Gateway, Limit, Reason, Tenant, TenantFilter, takes
@@ -64,9 +66,10 @@ async def submit_job(
         spec = decode_body(body, JobSpec, error=InvalidJob)
     if dry_run:
         require_tenant(tenant)
+        await gateway.tenants.require_created(tenant)
         gateway.jobs.check(spec)
         gateway.tenants.require_room(tenant, spec)
-        return Response(JobSubmission(accepted=True, dry_run=True), status_code=_OK)
+        return Response(JobSubmission(accepted=True, dry_run=True, warnings=job_warnings(spec)), status_code=_OK)
     submitted = await gateway.jobs.submit(
         spec, tenant=tenant, idempotency_key=idempotency_key, metadata=metadata, actor=caller.actor
     )
@@ -83,10 +86,10 @@ async def list_jobs(
     request: Request[Any, Any, Any],
     gateway: Gateway,
     tenant: TenantFilter = "",
-    phase: Annotated[str, QueryParameter(max_length=20, description="only jobs in this phase")] = "",
+    phase: Annotated[Literal["", Phase], QueryParameter(description="only jobs in this phase")] = "",
     first_state: Annotated[
-        str | None,
-        QueryParameter(name="state", max_length=20, description="only jobs in this state of the first interface"),
+        Literal["", FirstState] | None,
+        QueryParameter(name="state", description="only jobs in this state of the first interface"),
     ] = None,
     cursor: Cursor = "",
     limit: Limit = 100,
@@ -140,7 +143,7 @@ async def list_decisions(
     job: FromPath[str], gateway: Gateway, tenant: Tenant = DEFAULT_TENANT, cursor: Cursor = "", limit: Limit = 100
 ) -> DecisionPage:
     """The newest first, with every number that was compared."""
-    return await gateway.views.decisions(tenant, job, cursor=cursor, limit=limit)
+    return await gateway.views.decisions_of(tenant, job, cursor=cursor, limit=limit)
 
 
 @delete(

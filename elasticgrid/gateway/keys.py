@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -21,14 +22,16 @@ from elasticgrid.core.rate import Bucket, RateLimit, full, take
 from elasticgrid.core.tenancy import AccessState, KeyState, is_open
 from elasticgrid.gateway.access import Access
 from elasticgrid.gateway.auth import ADMIN_KEY_FILE, KEY_HEADER, AdminKey
+from elasticgrid.gateway.ended_sessions import EndedSessions
 from elasticgrid.gateway.problems import NotAuthenticated
-from elasticgrid.gateway.sessions import read_session, signed_session
+from elasticgrid.gateway.sessions import Session, read_session, signed_session
 
 #: Requests of a key that has no limit of its own.
 DEFAULT_LIMIT: Final = RateLimit(per_s=200, burst=1_000)
 
 _PREFIX_BYTES: Final = 4
 _SECRET_BYTES: Final = 32
+_SESSION_BYTES: Final = 12
 _FORM: Final = re.compile(r"eg_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
 _NOBODY: Final = "0" * 64
 
@@ -50,6 +53,7 @@ class Keyring:
         state: all other keys, as the log tells them now.
         clock: for what expires.
         limit: how often a key without a limit of its own may ask.
+        ended: logins that were ended; None keeps them in memory alone.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Keyring:
         clock: Clock,
         *,
         limit: RateLimit = DEFAULT_LIMIT,
+        ended: EndedSessions | None = None,
     ) -> None:
         self._admin = admin
         self._digest_secret = _derived(secret, "digests of keys")
@@ -68,6 +73,7 @@ class Keyring:
         self._clock = clock
         self._limit = limit
         self._buckets: dict[str, Bucket] = {}
+        self._ended = ended if ended is not None else EndedSessions()
 
     @property
     def admin(self) -> AdminKey:
@@ -112,18 +118,43 @@ class Keyring:
         until_ms = now_ms + lifetime_ms
         if access.expires_ms is not None:
             until_ms = min(until_ms, access.expires_ms)
-        return signed_session(self._session_secret, access.prefix, self._mark(access.prefix), until_ms), until_ms
+        session = Session(secrets.token_urlsafe(_SESSION_BYTES), access.prefix, self._mark(access.prefix), until_ms)
+        return signed_session(self._session_secret, session), until_ms
+
+    def end_session(self, session: str) -> bool:
+        """Let a login open nothing from now on; whether it did until now."""
+        found = read_session(self._session_secret, session)
+        now_ms = self._clock.now_ms()
+        if found is None or found.until_ms <= now_ms or found.id in self._ended:
+            return False
+        self._ended.add(found.id, found.until_ms, now_ms)
+        return True
 
     def who_is_logged_in(self, session: str) -> Access:
         """Whose session it is: its key must be good still. Raises as `who_sends`."""
         found = read_session(self._session_secret, session)
-        if found is None or self._clock.now_ms() >= found.until_ms or found.mark != self._mark(found.prefix):
+        over = found is None or found.id in self._ended or self._clock.now_ms() >= found.until_ms
+        if found is None or over or found.mark != self._mark(found.prefix):
             raise _refused("the session is over", hint="log in again")
         if found.prefix == self._admin.prefix:
             access = self._of_admin()
         else:
             access = self._of_key(self._state().keys[found.prefix])
-        return msgspec.structs.replace(access, session=True, expires_ms=found.until_ms)
+        return msgspec.structs.replace(access, session_id=found.id, expires_ms=found.until_ms)
+
+    def left_s(self, access: Access) -> float:
+        """For how long somebody who was let in may go on, in seconds: 0 once their key or login is over.
+
+        Asked again by whoever answers for long, since a key can be revoked meanwhile.
+        """
+        now_ms = self._clock.now_ms()
+        if access.prefix != self._admin.prefix:
+            key = self._state().keys.get(access.prefix)
+            if key is None or not is_open(key, now_ms):
+                return 0.0
+        if access.session_id in self._ended:
+            return 0.0
+        return max(access.expires_ms - now_ms, 0) / 1_000 if access.expires_ms is not None else math.inf
 
     def count_request(self, access: Access) -> None:
         """One more request.

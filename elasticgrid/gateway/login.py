@@ -16,7 +16,7 @@ from litestar.types import ControllerRouterHandler
 
 from elasticgrid.core.errors import NotAllowed
 from elasticgrid.core.events import KeyScope
-from elasticgrid.gateway.access import Access
+from elasticgrid.gateway.access import Access, looks_at_caller
 from elasticgrid.gateway.bodies import decode_body
 from elasticgrid.gateway.keys import Keyring
 from elasticgrid.gateway.parameters import Caller, Gateway, takes
@@ -104,9 +104,11 @@ async def log_in(request: Request[Any, Any, Any], gateway: Gateway) -> Response[
 
 
 @post("/logout", status_code=204, summary="Log out", security=[{}])
-async def log_out(request: Request[Any, Any, Any]) -> Response[None]:
-    """Takes the cookie away."""
+async def log_out(request: Request[Any, Any, Any], gateway: Gateway) -> Response[None]:
+    """Ends the session, for whoever has its cookie, and takes the cookie away."""
     require_same_site(request)
+    if gateway.keyring.end_session(request.cookies.get(SESSION_COOKIE, "")):
+        gateway.feed.look_again()
     answer = Response(None, status_code=204, headers={"Cache-Control": "no-store"})
     _set_cookie(answer, request, "", 0)
     return answer
@@ -124,7 +126,7 @@ def _set_cookie(answer: Response[None], request: Request[Any, Any, Any], value: 
     )
 
 
-@get("/whoami", opt={"looks_at_caller": True}, summary="Who asks")
+@get("/whoami", opt=looks_at_caller(), summary="Who asks")
 async def who_am_i(caller: Caller) -> WhoAmI:
     """Whose key it is, or which the login was with, and what it allows."""
     return WhoAmI(
@@ -133,7 +135,7 @@ async def who_am_i(caller: Caller) -> WhoAmI:
         scope=caller.scope,
         scopes=caller.scopes,
         expires_ms=caller.expires_ms,
-        session=caller.session,
+        session=bool(caller.session_id),
     )
 
 

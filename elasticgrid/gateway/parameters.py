@@ -13,6 +13,7 @@ from litestar.params import HeaderParameter, QueryParameter
 from elasticgrid.core.names import NAME_PATTERN
 from elasticgrid.gateway.access import Access
 from elasticgrid.gateway.bodies import MAX_REASON
+from elasticgrid.gateway.query import EVENT_TYPES
 from elasticgrid.gateway.service import GatewayService
 from elasticgrid.projections.views import MAX_PAGE
 
@@ -34,8 +35,15 @@ Sequence: TypeAlias = Annotated[int, QueryParameter(ge=0, le=MAX_INTEGER, descri
 OptionalSequence: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="a sequence of the log")
 ]
+JobFilter: TypeAlias = Annotated[str, QueryParameter(max_length=63, description="only this job's")]
+#: Handlers look at it with `query.event_type`.
 TypeFilter: TypeAlias = Annotated[
-    str, QueryParameter(max_length=100, description="only of this type; `launch` is every `launch.*`")
+    str,
+    QueryParameter(
+        max_length=100,
+        description="only of this type; `launch` is every `launch.*`",
+        schema_extra={"enum": ["", *EVENT_TYPES]},
+    ),
 ]
 TimeFilter: TypeAlias = Annotated[
     int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="recorded then; Unix milliseconds")

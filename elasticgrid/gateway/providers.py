@@ -14,6 +14,7 @@ from elasticgrid.core.job import JobState, live_nodes
 from elasticgrid.core.job_nodes import all_nodes, job_key
 from elasticgrid.core.names import FLEET, GRID_TENANT, content_digest, derived_id, is_record
 from elasticgrid.core.spec import PlacementPolicy, ProviderSpec
+from elasticgrid.log.archive_secrets import shown, shown_text
 from elasticgrid.log.port import MAX_BATCH, EventLog, Expectation, Scope
 
 #: The facts about the fleet: what an append of one of them expects to be the last.
@@ -24,7 +25,7 @@ class ProviderView(msgspec.Struct, frozen=True, kw_only=True):
     """A provider as the log tells it.
 
     Attributes:
-        spec: as declared last.
+        spec: as declared last, without credentials.
         withdrawn: it left the configuration and drains.
         cordon: why it takes no new nodes; None when it does.
         in_flight, in_use, draining, free_nodes: nodes.
@@ -128,7 +129,7 @@ def provider_views(fleet: FleetState, as_of_ms: int, tenant: str = "") -> tuple[
         refusal = usable(name, PlacementPolicy(), fleet, as_of_ms)
         views.append(
             ProviderView(
-                spec=state.spec,
+                spec=shown(state.spec),
                 withdrawn=state.withdrawn,
                 cordon=state.cordon,
                 in_flight=usage.in_flight,
@@ -138,7 +139,7 @@ def provider_views(fleet: FleetState, as_of_ms: int, tenant: str = "") -> tuple[
                 health_ppm=health_ppm(fleet, name, as_of_ms),
                 refused=refusal.reason if refusal is not None else "",
                 # The evidence may be of anybody's launches.
-                detail=refusal.detail if refusal is not None and own is None else "",
+                detail=shown_text(refusal.detail) if refusal is not None and own is None else "",
                 until_ms=refusal.until_ms if refusal is not None else None,
             )
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from decimal import Decimal
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -12,10 +11,8 @@ from litestar import Request, Router, get, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromPath, QueryParameter
 
-from elasticgrid.config.job_file import SCALING
-from elasticgrid.config.policy_file import parse_settings
+from elasticgrid.config.policy_file import parse_settings, setting_values
 from elasticgrid.core.errors import Conflict, InvalidInput, NotFound
-from elasticgrid.core.events import Event, UnknownEvent
 from elasticgrid.core.spec import JobSpec
 from elasticgrid.gateway.access import needs
 from elasticgrid.gateway.bodies import decode_body
@@ -29,6 +26,7 @@ from elasticgrid.gateway.parameters import (
     TypeFilter,
     takes,
 )
+from elasticgrid.gateway.query import event_type
 from elasticgrid.gateway.review_desk import ReviewDesk, recorded_of
 from elasticgrid.gateway.service import DEFAULT_TENANT, GatewayService
 from elasticgrid.gateway.whatif_run import run_what_if
@@ -109,11 +107,7 @@ async def show_decision(
 ) -> DecisionCard:
     """The decision on a job's size that held after an event: signals, rules with their numbers, candidates."""
     records = await desk.records(gateway, tenant, job)
-    # The placement of a decision comes after its size.
-    numbers = {each.sequence: _number(each.event) for each in records}
-    number = numbers.get(sequence, 0)
-    last = max((each for each, other in numbers.items() if number and other == number), default=sequence)
-    return await asyncio.to_thread(decision_card, records, tenant, job, sequence=last)
+    return await asyncio.to_thread(decision_card, records, tenant, job, sequence=sequence)
 
 
 @get("/jobs/{job:str}/policy", summary="Show a job's scaling policy")
@@ -169,7 +163,7 @@ async def show_timeline(
         after=after,
         tenant=tenant,
         job=job,
-        event_type=type,
+        event_type=event_type(type),
         since_ms=since_ms or 0,
         until_ms=until_ms,
         limit=limit,
@@ -206,12 +200,8 @@ async def show_causes(sequence: _EventPath, gateway: Gateway, desk: Desk, tenant
 
 def policy_settings(spec: JobSpec) -> tuple[PolicySetting, ...]:
     """The scaling policy in the names and units of a job file."""
-    items = []
-    for name, quantity in SCALING.items():
-        value: int | None = getattr(spec.scaling, quantity.field)
-        text = "" if value is None else f"{(Decimal(value) / quantity.scale).normalize():f}"
-        items.append(PolicySetting(setting=f"scaling.{name}", value=text))
-    return tuple(items)
+    values = setting_values(spec.scaling)
+    return tuple(PolicySetting(setting=f"scaling.{name}", value=text) for name, text in values.items())
 
 
 async def _event(gateway: GatewayService, sequence: int, tenant: str) -> EventView:
@@ -222,11 +212,6 @@ async def _event(gateway: GatewayService, sequence: int, tenant: str) -> EventVi
     if found is None:
         raise NotFound(f"there is no event {sequence}", where="sequence", hint="list events for what there is")
     return found
-
-
-def _number(event: Event | UnknownEvent) -> int:
-    """Of the decision that an event belongs to; 0 for a fact."""
-    return event.basis.number if isinstance(event, Event) and event.basis is not None else 0
 
 
 def review_router() -> Router:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,8 +14,10 @@ import uvicorn
 from elasticgrid.bus.server_config import ServerTls
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.gateway.app import create_app
+from elasticgrid.gateway.head import with_head
 from elasticgrid.gateway.metrics import measured
 from elasticgrid.gateway.service import GatewayService
+from elasticgrid.metrics.embedded_server import EmbeddedHttpServer
 
 log = structlog.get_logger("gateway")
 
@@ -25,14 +25,6 @@ log = structlog.get_logger("gateway")
 STALLED_CLIENT_S: Final = 30.0
 _BACKLOG: Final = 512
 _SHUTDOWN_S: Final = 3
-
-
-class _EmbeddedServer(uvicorn.Server):
-    """A server that leaves the process's signal handlers alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class RunningGateway:
@@ -107,7 +99,7 @@ async def serve_gateway(
     """
     listener = _listen(host, port, stalled_client_s)
     config = uvicorn.Config(
-        measured(create_app(service), service.metrics),
+        measured(with_head(create_app(service)), service.metrics),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -127,7 +119,7 @@ async def serve_gateway(
             where=tls.cert if tls is not None else "",
             hint="a PEM file with the certificate, and one with its key",
         ) from error
-    gateway = RunningGateway(service, _EmbeddedServer(config), listener, secured=tls is not None)
+    gateway = RunningGateway(service, EmbeddedHttpServer(config), listener, secured=tls is not None)
     log.info("gateway_listens", url=gateway.url)
     return gateway
 

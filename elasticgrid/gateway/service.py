@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from elasticgrid.core.rate import RateLimit
 from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.gateway.access import DEFAULT_TENANT as DEFAULT_TENANT
 from elasticgrid.gateway.auth import ADMIN_KEY_FILE, AdminKey, admin_key, gateway_secret
+from elasticgrid.gateway.ended_sessions import ENDED_FILE, EndedSessions
 from elasticgrid.gateway.fact_writer import FactWriter
 from elasticgrid.gateway.feed import EventFeed
 from elasticgrid.gateway.job_desk import JobDesk
@@ -30,6 +32,8 @@ from elasticgrid.projections.projector import Projector
 from elasticgrid.projections.views import Views
 
 VIEWS_FILE: Final = "views.sqlite"
+#: How long whether requests can be sent here may take to be found out.
+READY_S: Final = 2.0
 _CATCH_UP_S: Final = 600.0
 
 
@@ -64,7 +68,14 @@ class GatewayService:
         self.views = views
         self.feed = feed
         self.key = key
-        self.keyring = Keyring(key, secret, lambda: projector.grid.access, clock, limit=limit)
+        self.keyring = Keyring(
+            key,
+            secret,
+            lambda: projector.grid.access,
+            clock,
+            limit=limit,
+            ended=EndedSessions(key_file.with_name(ENDED_FILE)),
+        )
         self.key_file = key_file
         self._facts = FactWriter(log, projector, clock)
         self.tenants = TenantDesk(self._facts, self.keyring)
@@ -80,6 +91,7 @@ class GatewayService:
         )
         self._log = log
         self._projector = projector
+        self._looking: asyncio.Task[int] | None = None
 
     @property
     def event_log(self) -> EventLog:
@@ -99,8 +111,21 @@ class GatewayService:
         """The last event that answers contain.
 
         Raises:
-            BusUnavailable: the log cannot be reached, or the views are behind it.
+            BusUnavailable: the log cannot be reached, or not within `READY_S`, or the views are behind it.
         """
+        # What reads the log may be writing the mirror as well, so nobody is cut short; who asks meanwhile waits for it.
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._ready(), name="readiness")
+            self._looking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        looking = self._looking
+        await asyncio.wait({looking}, timeout=READY_S)
+        if not looking.done():
+            raise BusUnavailable(
+                f"the log did not answer within {READY_S:g} s", hint="see to the bus: elasticgrid doctor"
+            )
+        return looking.result()
+
+    async def _ready(self) -> int:
         if not self._projector.running:
             raise BusUnavailable("the views are not kept up", hint="the gateway's log says why")
         last = await self._log.last_sequence()
@@ -111,6 +136,13 @@ class GatewayService:
                 if recorded.sequence > self._projector.sequence:
                     raise BusUnavailable(f"the views are at event {reached} of {last}", hint="wait a moment")
         return self._projector.sequence
+
+    async def close(self) -> None:
+        """End every stream, and what is still being found out."""
+        self.feed.close()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
 
     async def caught_up(self, scope: Scope = Scope()) -> int:
         """Wait until answers contain what is in `scope` now, and return its last sequence.
@@ -179,4 +211,4 @@ async def open_gateway(
             try:
                 yield service
             finally:
-                feed.close()
+                await service.close()

@@ -11,10 +11,9 @@ from litestar.types import ControllerRouterHandler
 
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import KeyScope, Quota
-from elasticgrid.gateway.access import Access, needs
+from elasticgrid.gateway.access import Access, looks_at_caller, needs
 from elasticgrid.gateway.bodies import ReasonRequest, decode_body
 from elasticgrid.gateway.conditions import IfMatch, etag, wanted_sequence
-from elasticgrid.gateway.gate import looks_at_caller
 from elasticgrid.gateway.parameters import Caller, Gateway, Reason, TenantFilter, takes
 from elasticgrid.gateway.service import GatewayService
 from elasticgrid.gateway.tenants import (

@@ -161,6 +161,23 @@ class TenantDesk:
             nodes=tenant_nodes(grid.fleet, name),
         )
 
+    async def require_created(self, name: str) -> None:
+        """Refuse a tenant that nobody created: a slip in its name would be one that nothing limits.
+
+        Raises:
+            NotFound: nobody did.
+            BusUnavailable: the log cannot be reached.
+        """
+        if name == DEFAULT_TENANT or name in self._facts.grid.access.tenants:
+            return
+        await self._facts.caught_up(ACCESS_SCOPE)
+        if name not in self._facts.grid.access.tenants:
+            raise NotFound(
+                f"there is no tenant {name[:64]}",
+                where="tenant",
+                hint=f"correct the name, or create it: elasticgrid tenants create {name[:64]}",
+            )
+
     def _require_known(self, name: str) -> None:
         grid = self._facts.grid
         quotas = grid.fleet.quotas
@@ -314,9 +331,7 @@ class TenantDesk:
             asked=asked,
             frees_ms=frees_ms,
             retry_after_s=-(-(frees_ms - now_ms) // 1_000) if frees_ms is not None else None,
-            hint="wait until a job is over"
-            if frees_ms is None
-            else "wait for the next period, or ask for a larger quota",
+            hint=_what_helps(asked > standing.limit, frees_ms),
         )
 
     def is_limited(self, tenant: str) -> bool:
@@ -349,6 +364,12 @@ def quota_view(fleet: FleetState, tenant: str, as_of_ms: int) -> QuotaView:
     return QuotaView(tenant=tenant, quota=quota, period_start_ms=start_ms, period_end_ms=end_ms, lines=lines)
 
 
+def _what_helps(never_fits: bool, frees_ms: int | None) -> str:
+    if never_fits:
+        return "waiting does not help: ask an admin for a larger quota"
+    return "wait until a job is over" if frees_ms is None else "wait for the next period, or ask for a larger quota"
+
+
 def _require_text(text: str, where: str) -> None:
     if len(text) > MAX_TEXT or not text.isprintable():
-        raise InvalidInput(f"this is no text of one line with at most {MAX_TEXT} characters", where=where)
+        raise InvalidInput("this is no text of one line", where=where, hint=f"at most {MAX_TEXT} characters")

@@ -18,6 +18,7 @@ import structlog
 from elasticgrid.bus.authority import LaunchKey
 from elasticgrid.core.errors import BusUnavailable, Conflict, ElasticGridError
 from elasticgrid.core.events import (
+    Event,
     EventData,
     LaunchFailed,
     LaunchRequested,
@@ -31,7 +32,6 @@ from elasticgrid.core.events import (
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import GONE, JobState, LaunchState
 from elasticgrid.core.launching import Start, Stop, launch_actions, never_booted, not_joined_text
-from elasticgrid.launcher.bundle_store import BundleStore
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.credential_desk import CredentialDesk
 from elasticgrid.launcher.fact_writer import FactWriter
@@ -99,7 +99,7 @@ class Attempt:
         self._key = key
         self._id = launch.id
         self._provider = launch.provider
-        self._job = ProviderJob(means.config.launches_dir, name, BundleStore(means.config.bundles_dir))
+        self._job = ProviderJob(means.config, name)
         self._since_ms = means.grid.now_ms
         self._task: asyncio.Task[None] | None = None
         self._polling: asyncio.Future[dict[int, str]] | None = None
@@ -165,20 +165,17 @@ class Attempt:
             return
         # Nodes are named by their index, so a node that was given up is launched too when a wanted one is behind it.
         nodes = wanted[-1] + 1
-        request = self._means.writer.event(
-            state,
-            LaunchRequested(
-                attempt=launch.id,
-                assignment=launch.id,
-                provider=launch.provider,
-                engine=known.spec.engine if known is not None else "",
-                nodes=nodes,
-                node_ids=launch.nodes[:nodes],
-                price_microdollars_per_hour=launch.price_microdollars_per_hour,
-                market=launch.market,
-            ),
-            self._id,
+        intent = LaunchRequested(
+            attempt=launch.id,
+            assignment=launch.id,
+            provider=launch.provider,
+            engine=known.spec.engine if known is not None else "",
+            nodes=nodes,
+            node_ids=launch.nodes[:nodes],
+            price_microdollars_per_hour=launch.price_microdollars_per_hour,
+            market=launch.market,
         )
+        request = self._event(state, intent, self._id)
         if known is not None:
             document = launch_document(state, launch, known.spec, nodes, self._means.config, request.id)
             await self._threads(partial(self._job.prepare, document))
@@ -363,11 +360,14 @@ class Attempt:
     def _threads(self, call: Callable[[], T]) -> asyncio.Future[T]:
         return self._means.threads.run(self._provider, call)
 
+    def _event(self, state: JobState, data: EventData, subject: str) -> Event:
+        return self._means.writer.event(state, data, subject, cause=self._means.grid.cause_of(self._key, data))
+
     async def _record(self, data: EventData) -> None:
         """Append a fact of this launch and wait until it is folded."""
         kind = type_of(data).partition(".")[2]
         subject = f"{self._id}/{data.node}" if isinstance(data, NodeLost) else self._id
-        sequence = await self._means.writer.append(self._means.writer.event(self._state(), data, subject))
+        sequence = await self._means.writer.append(self._event(self._state(), data, subject))
         self._means.counts[kind] += 1
         _log.info("recorded", what=kind, launch=self._job.name, sequence=sequence)
         await self._means.grid.folded(sequence)

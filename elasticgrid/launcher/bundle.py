@@ -47,10 +47,18 @@ LEFT_OUT: Final = (
     ".env",
     ".env.*",
     "!.env.example",
+    "*.env",
+    "!*example.env",
+    ".envrc",
     ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".git-credentials",
     ".ssh/",
     ".aws/",
     ".azure/",
+    ".docker/",
     ".gcloud/",
     ".kube/",
     "*.pem",
@@ -104,19 +112,28 @@ class Bundle(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def contents(workdir: Path, mounts: Mapping[str, str] | None = None) -> Contents:
+def contents(
+    workdir: Path,
+    mounts: Mapping[str, str] | None = None,
+    *,
+    without: Iterable[Path] = (),
+    most_entries: int | None = None,
+) -> Contents:
     """What a bundle of this folder would hold. Reads names, and files that may hold a secret.
 
     Args:
         workdir: the folder.
         mounts: paths in the bundle and the files or folders of this machine that are put there.
+        without: files and folders of this machine of which nothing is in any bundle.
+        most_entries: after so many the rest is not looked at; None for all of it.
 
     Raises:
         InvalidJob: a folder is not there, a link leads out of it, or a mount or the ignore file is wrong.
     """
-    walk = _Walk()
+    walk = _Walk(without, most_entries)
     if not workdir.is_dir():
         raise InvalidJob("the folder does not exist on the launcher's machine", where=str(workdir))
+    walk.require_open(workdir, "workdir")
     walk.folder(workdir, PurePosixPath(), _ignored(workdir))
     for name, source in sorted((mounts or {}).items()):
         walk.mount(_place(name), Path(source))
@@ -187,18 +204,30 @@ def _write_file(tar: tarfile.TarFile, info: tarfile.TarInfo, entry: Entry) -> No
 class _Walk:
     """Goes through folders and notes what is in them, without following links."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: Iterable[Path], most_entries: int | None) -> None:
         self.entries: dict[str, Entry] = {}
         self.warnings: list[str] = []
+        self._without = frozenset(Path(os.path.realpath(path)) for path in without)
+        self._most_entries = most_entries
+
+    def require_open(self, source: Path, where: str) -> None:
+        """Refuse a file or folder that is in no bundle.
+
+        Raises:
+            InvalidJob: it is one, or in one.
+        """
+        if not self._without.isdisjoint([source.resolve(), *source.resolve().parents]):
+            raise InvalidJob("this is a secret of the job's or the grid's own", where=f"{where}: {source}")
 
     def folder(self, source: Path, name: PurePosixPath, ignored: pathspec.GitIgnoreSpec) -> None:
         """Everything in a folder but what is ignored."""
-        self._folder(source, name, PurePosixPath(), ignored)
+        self._folder(source.resolve(), name, PurePosixPath(), ignored)
 
     def mount(self, name: PurePosixPath, source: Path) -> None:
         """A file or folder of this machine, in the place of what the work directory may have there."""
         if not source.exists():
             raise InvalidJob("there is no such file or folder on the launcher's machine", where=f"{name}: {source}")
+        self.require_open(source, f"file_mounts.{name}")
         for parent in [*name.parents][-2::-1]:
             above = self.entries.setdefault(str(parent), Entry(source.parent, is_folder=True))
             if not above.is_folder:
@@ -223,6 +252,10 @@ class _Walk:
             if ignored.match_file(f"{name}/" if is_folder else str(name)):
                 continue
             path = Path(child.path)
+            if path in self._without:
+                continue
+            if self._most_entries is not None and len(self.entries) >= self._most_entries:
+                return
             if child.is_symlink():
                 self._link(path, top, name)
             elif is_folder:

@@ -28,6 +28,7 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
         node_credentials: without that, path of the credential file that all agents enter the bus with; empty when the
             bus asks for none.
         own_nats_url: where the launcher itself reaches the bus; `nats_url` when empty.
+        own_credentials: path of the credential file that it enters the bus with itself; empty for none.
         nats_ca: path of the certificates that the bus's own is checked with, here and on nodes; empty for those that
             machines trust.
         credential_life_s: how long a launch's credential is valid; the launch renews it at half of that.
@@ -48,6 +49,7 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     authority: str = ""
     node_credentials: str = ""
     own_nats_url: str = ""
+    own_credentials: str = ""
     nats_ca: str = ""
     credential_life_s: int = CREDENTIAL_LIFE_S
     shared_dir: Path | None = None
@@ -65,6 +67,12 @@ class LauncherConfig(msgspec.Struct, frozen=True, kw_only=True):
     def launches_dir(self) -> Path:
         """One folder per launch: its specification, state and logs."""
         return self.data_dir.absolute() / "launches"
+
+    @property
+    def closed(self) -> tuple[Path, ...]:
+        """Files, and folders with files, that no job is given, whatever it names: with them it could be anybody."""
+        files = (self.authority, self.node_credentials, self.own_credentials)
+        return (self.data_dir.absolute(), *(Path(file) for file in files if file))
 
     @property
     def agent_prefix(self) -> tuple[str, ...]:

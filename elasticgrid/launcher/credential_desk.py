@@ -31,6 +31,7 @@ from elasticgrid.core.names import is_name
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.launch_ends import LaunchEnds
 from elasticgrid.launcher.launch_files import CREDENTIAL_FILE
+from elasticgrid.launcher.secret_files import forget_secrets
 
 _log = structlog.get_logger("launcher")
 
@@ -93,7 +94,8 @@ class CredentialDesk:
         await asyncio.to_thread(write_credentials, self.path(key.launch), self._made(key))
 
     def ended(self, key: LaunchKey, ended_ms: int) -> None:
-        """The log says that a launch is over."""
+        """The log says that a launch is over: its credential and its job's secrets are needed no more."""
+        forget_secrets(self.path(key.launch).parent)
         with contextlib.suppress(OSError):
             self.path(key.launch).unlink(missing_ok=True)
         if self._keeper is not None and self._ends.end(key.tenant, key.job, key.launch, ended_ms):

@@ -43,15 +43,15 @@ class FactWriter:
         """An event of a launcher about this job stands at `sequence`; what comes next is decided knowing it."""
         self._last[key] = max(sequence, self._last.get(key, 0))
 
-    def event(self, state: JobState, data: EventData, subject: str) -> Event:
-        """A fact about the job; `subject` tells facts of one type apart."""
+    def event(self, state: JobState, data: EventData, subject: str, *, cause: str) -> Event:
+        """A fact about the job; `subject` tells facts of one type apart, `cause` is the id of what led to it."""
         now_ms = self._clock.now_ms()
         return Event(
             id=derived_id(now_ms, self._instance, state.tenant, state.id, type_of(data), subject),
             time_ms=now_ms,
             tenant=state.tenant,
             job=state.id,
-            causation_id=state.last_event_id,
+            causation_id=cause,
             correlation_id=state.submitted_id,
             actor=ACTOR,
             data=data,

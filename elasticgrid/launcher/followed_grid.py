@@ -14,12 +14,15 @@ import nats.errors
 import structlog
 
 from elasticgrid.clock import Clock
+from elasticgrid.core.direct_causes import DirectCauses
 from elasticgrid.core.errors import BusError
 from elasticgrid.core.events import (
     Event,
+    EventData,
     LaunchFailed,
     LaunchRequested,
     LaunchStopped,
+    OutcomeDecided,
     Recorded,
     type_of,
     writer_of,
@@ -27,6 +30,7 @@ from elasticgrid.core.events import (
 from elasticgrid.core.fleet import FleetState
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
+from elasticgrid.core.names import submission_folder
 from elasticgrid.log.port import EventLog
 
 _log = structlog.get_logger("launcher")
@@ -68,6 +72,7 @@ class FollowedGrid:
         self._on_launch_over = on_launch_over
         # Nobody asks the launcher about the past.
         self._fold = GridFold(memory=1)
+        self._causes = DirectCauses()
         self._intents: dict[tuple[JobKey, str], Intent] = {}
         self._order = itertools.count()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -96,9 +101,18 @@ class FollowedGrid:
         """The job as of now."""
         return self._fold.job(key)
 
+    def submissions(self) -> frozenset[str]:
+        """The folders of the submissions that go on."""
+        going_on = (state for state in self._fold.jobs() if not state.terminal)
+        return frozenset(submission_folder(state.tenant, state.id, state.submitted_id) for state in going_on)
+
     def intent(self, key: JobKey, attempt: str) -> Intent | None:
         """The first intent to launch this attempt; None when there is none or it is over."""
         return self._intents.get((key, attempt))
+
+    def cause_of(self, key: JobKey, data: EventData) -> str:
+        """The id of the event that causes this fact about a job, if it is recorded now; empty when the log has none."""
+        return self._causes.of(key, data)
 
     async def folded(self, sequence: int) -> None:
         """Wait until everything through `sequence` is folded."""
@@ -127,9 +141,13 @@ class FollowedGrid:
         key = self._fold.apply(recorded)
         if key is not None:
             event = recorded.event
-            if isinstance(event, Event) and writer_of(type_of(event.data)) == "launch":
-                self._note_intent(key, event, recorded.recorded_ms)
-                self._on_launch_event(key, recorded.sequence)
+            if isinstance(event, Event):
+                self._causes.take(event)
+                if isinstance(event.data, OutcomeDecided):
+                    self._causes.forget(key)
+                elif writer_of(type_of(event.data)) == "launch":
+                    self._note_intent(key, event, recorded.recorded_ms)
+                    self._on_launch_event(key, recorded.sequence)
             self._on_change(key)
         while self._waiting and self._waiting[0][0] <= self._fold.sequence:
             future = heapq.heappop(self._waiting)[2]

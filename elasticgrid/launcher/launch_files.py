@@ -12,11 +12,15 @@ REQUEST_KEY: Final = "elasticgrid_request"
 BUNDLE_KEY: Final = "elasticgrid_bundle"
 #: The path, on the launcher's machine, of the credential that nodes are given a copy of.
 CREDENTIALS_KEY: Final = "elasticgrid_credentials"
+#: The variables that are secrets, and the path of the file of each on the launcher's machine.
+SECRETS_KEY: Final = "elasticgrid_secrets"
 #: The keys of caches that the setup command fills.
 CACHES_KEY: Final = "elasticgrid_caches"
 
 #: What the launch enters the bus with.
 CREDENTIAL_FILE: Final = "bus.json"
+#: The folder with the copies of the job's secrets, one file for each, called as its variable.
+SECRETS_DIR: Final = "secrets"
 #: The hosts of the launch, by rank.
 HOSTS_FILE: Final = "hosts.json"
 #: Which bundle the launch has (`BundleFile`).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from elasticgrid import environment
 from elasticgrid.core.job import JobState, LaunchState
-from elasticgrid.core.names import submission_folder
+from elasticgrid.core.names import launch_folder, submission_folder
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.launcher.bundle_store import BundleWish
 from elasticgrid.launcher.config import LauncherConfig
@@ -22,14 +21,13 @@ from elasticgrid.launcher.launch_files import (
     CREDENTIAL_FILE,
     CREDENTIALS_KEY,
     REQUEST_KEY,
+    SECRETS_DIR,
+    SECRETS_KEY,
     WORKSPACE_DIR,
 )
 
 #: How long a node's processes get between being asked to end and being killed, in seconds.
 STOP_GRACE_S: Final = 10
-#: Engines cut the names of machines to 40 characters; the node's index behind the name must survive that.
-_NAME_LENGTH: Final = 33
-_DIGEST_LENGTH: Final = 8
 #: Provider parameters are texts; these the engines take as lists.
 _LISTS: Final = {
     "hosts": re.compile(r"[,\s]+"),
@@ -49,15 +47,8 @@ _OWN_FOLDER: Final = 'ELASTICGRID_NODE_DIR=$ELASTICGRID_NODE_DIR/$RANK exec "$@"
 
 
 def launch_name(state: JobState, attempt: str) -> str:
-    """The name of a launch for engines, files and processes: a hint for people, and a digest that makes it unique.
-
-    It differs between two submissions of one job name, so nothing an older one left behind is taken for its own.
-    """
-    whole = "\x1f".join((state.tenant, state.id, state.submitted_id, attempt))
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:_DIGEST_LENGTH]
-    tail = f"-{attempt[-12:]}-{digest}"
-    text = f"{state.tenant}-{state.id}"[: _NAME_LENGTH - len(tail)] + tail
-    return re.sub(r"[^a-z0-9-]", "-", text.lower()).lstrip("-")
+    """The name of a launch for engines, files and processes, as `launch_folder` makes it."""
+    return launch_folder(state.tenant, state.id, state.submitted_id, attempt)
 
 
 def engine_family(engine: str) -> str:
@@ -94,6 +85,7 @@ def launch_document(
         "recovery": {"mode": "none", "max_restarts": 0, "signal_grace_s": STOP_GRACE_S},
         REQUEST_KEY: request_id,
         CACHES_KEY: list(spec.caches),
+        SECRETS_KEY: dict(spec.secrets),
         CREDENTIALS_KEY: str(config.launches_dir / name / CREDENTIAL_FILE) if family in REMOTE_ENGINES else "",
         BUNDLE_KEY: None if wish is None else msgspec.to_builtins(wish),
     }
@@ -126,6 +118,7 @@ def _bundle_wish(state: JobState, spec: JobSpec, family: str, config: LauncherCo
         mounts=dict(spec.file_mounts),
         limit_bytes=config.bundle_limit_bytes,
         here=not is_remote,
+        without=tuple(sorted(spec.secrets.values())),
     )
 
 
@@ -152,7 +145,7 @@ def provider_parameters(provider: ProviderSpec) -> dict[str, Any]:
 def _environment(
     state: JobState, spec: JobSpec, launch: LaunchState, provider: ProviderSpec, config: LauncherConfig, name: str
 ) -> dict[str, str]:
-    """The job's variables under those that its agents need; of the credential only the path."""
+    """The job's variables under those that its agents need; of the credential and the secrets only the paths."""
     family = engine_family(provider.engine)
     node_dir = config.launches_dir / name / "nodes" if family == "local" else Path(_REMOTE_NODE_DIR, name)
     return {
@@ -165,10 +158,16 @@ def _environment(
         environment.ATTEMPT: launch.id,
         environment.LAUNCHED: "1",
         environment.NPROC_PER_NODE: str(spec.nproc_per_node),
+        environment.MAX_RESTARTS: str(spec.max_restarts),
         # Engines of ours put other folders into the last three where their nodes are other machines.
         environment.NODE_DIR: str(node_dir),
         environment.SHARED_DIR: _shared_dir(state, spec, provider, config),
         environment.CACHE_DIR: str(config.data_dir.absolute() / "caches"),
+        environment.STUCK_AFTER_S: f"{spec.stuck_after_ms / 1000:.15g}",
+        environment.LOG_BYTES: str(spec.output.max_bytes),
+        environment.LOG_FILES: str(spec.output.files),
+        environment.TEE: str(int(spec.output.tee)),
+        **({environment.SECRETS_DIR: str(config.launches_dir / name / SECRETS_DIR)} if spec.secrets else {}),
         environment.ORPHAN_TIMEOUT_S: "" if config.orphan_timeout_s is None else f"{config.orphan_timeout_s:g}",
         **_notices(provider, family),
     }

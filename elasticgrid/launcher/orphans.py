@@ -14,7 +14,7 @@ from iroh_tinker.cloud.engines import create_engine
 from iroh_tinker.cloud.spec import LaunchSpec, ResourcesSpec
 
 from elasticgrid.core.spec import ProviderSpec
-from elasticgrid.launcher.bundle_store import BundleStore
+from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.engines.cloud import CloudNodes
 from elasticgrid.launcher.launch_spec import provider_parameters
 from elasticgrid.launcher.provider_job import ProviderJob
@@ -22,15 +22,12 @@ from elasticgrid.launcher.provider_job import ProviderJob
 _log = structlog.get_logger("launcher")
 
 
-def stop_orphans(
-    provider: ProviderSpec, launches_dir: Path, bundles: BundleStore, is_over: Callable[[str], bool]
-) -> list[str]:
+def stop_orphans(provider: ProviderSpec, config: LauncherConfig, is_over: Callable[[str], bool]) -> list[str]:
     """Stop what a provider still has of launches that are over. Blocks.
 
     Args:
         provider: one of a cloud; others have nothing that outlives its launch.
-        launches_dir: where the folders of this launcher's launches are; launches of other launchers are left alone.
-        bundles: as for launches.
+        config: of this launcher, with the folder of its launches; launches of other launchers are left alone.
         is_over: whether the log says that the launch of this name is over.
 
     Returns:
@@ -43,10 +40,10 @@ def stop_orphans(
     if not isinstance(engine, CloudNodes):
         return []
     stopped = []
-    for name in sorted(_known(engine.launches(), launches_dir)):
+    for name in sorted(_known(engine.launches(), config.launches_dir)):
         if is_over(name):
             _log.warning("a launch that is over still has machines", launch=name, provider=provider.name)
-            if ProviderJob(launches_dir, name, bundles).stop():
+            if ProviderJob(config, name).stop():
                 stopped.append(name)
     return stopped
 

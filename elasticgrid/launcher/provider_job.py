@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +20,16 @@ from elasticgrid.core import failures
 from elasticgrid.core.errors import InvalidInput, SetupFailed
 from elasticgrid.core.events import FailureClass
 from elasticgrid.launcher.bundle_store import BundleStore, BundleWish, write_atomically
-from elasticgrid.launcher.launch_files import BUNDLE_FILE, BUNDLE_KEY, REQUEST_KEY, WORKSPACE_DIR, BundleFile
+from elasticgrid.launcher.config import LauncherConfig
+from elasticgrid.launcher.launch_files import (
+    BUNDLE_FILE,
+    BUNDLE_KEY,
+    REQUEST_KEY,
+    SECRETS_KEY,
+    WORKSPACE_DIR,
+    BundleFile,
+)
+from elasticgrid.launcher.secret_files import bring_secrets
 from elasticgrid.launcher.unpack import unpack
 
 _log = structlog.get_logger("launcher")
@@ -43,18 +51,18 @@ class ProviderJob:
     """The iroh-tinker job of one launch.
 
     Args:
-        launches_dir: where the folders of all launches are.
+        config: where the folders of all launches and the bundles are, and what of this machine no job is given.
         name: of this launch.
-        bundles: where bundles are kept.
     """
 
-    def __init__(self, launches_dir: Path, name: str, bundles: BundleStore) -> None:
+    def __init__(self, config: LauncherConfig, name: str) -> None:
         self.name = name
-        self._dir = launches_dir / name
-        self._bundles = bundles
+        self._dir = config.launches_dir / name
+        self._bundles = BundleStore(config.bundles_dir, config.closed)
+        self._closed = config.closed
         self._spec_path = self._dir / "launch.json"
         self._trouble_path = self._dir / "failure.json"
-        self._manager = JobManager(launches_dir)
+        self._manager = JobManager(config.launches_dir)
 
     def prepare(self, document: dict[str, Any]) -> None:
         """Write the specification; it is whole or not there."""
@@ -81,7 +89,9 @@ class ProviderJob:
             cleaned up.
         """
         try:
-            self._bundle()
+            document = msgspec.json.decode(self._spec_path.read_bytes())
+            bring_secrets(document.get(SECRETS_KEY) or {}, self._dir, self._closed)
+            self._bundle(document.get(BUNDLE_KEY))
             state = self._manager.launch(self._spec_path)
         except Exception as error:  # an engine is somebody else's code and may raise anything
             return self.release(self._trouble(error))
@@ -193,13 +203,12 @@ class ProviderJob:
         except (OSError, msgspec.MsgspecError):
             return ""
 
-    def _bundle(self) -> None:
+    def _bundle(self, wanted: Any) -> None:
         """Make the job's bundle, where one is wanted, and unpack it where it is wanted here.
 
         Raises:
             InvalidInput: it cannot be made of the job's folders.
         """
-        wanted = msgspec.json.decode(self._spec_path.read_bytes()).get(BUNDLE_KEY)
         if wanted is None:
             return
         wish = msgspec.convert(wanted, BundleWish)

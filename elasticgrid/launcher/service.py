@@ -201,21 +201,29 @@ class Launcher:
             await self._clock.sleep(self._config.poll_s)
 
     async def _sweep(self) -> None:
-        """Stop machines of launches that are over, wherever a call outlived who made it."""
+        """Stop machines of launches that are over, wherever a call outlived who made it, and delete what is left."""
         await self._caught_up.wait()
-        bundles = BundleStore(self._config.bundles_dir)
         while True:
+            await self._prune_bundles()
             for provider in [state.spec for state in self._grid.fleet.providers.values()]:
                 if engine_family(provider.engine) not in CLOUD_ENGINES:
                     continue
-                sweep = partial(
-                    stop_orphans, provider, self._config.launches_dir, bundles, lambda name: name not in self._live
-                )
+                sweep = partial(stop_orphans, provider, self._config, lambda name: name not in self._live)
                 try:
                     await self._means.threads.run(provider.name, sweep)
                 except Exception as error:  # an engine is somebody else's code, and a cloud may be away
                     _log.warning("a cloud does not say what it has", provider=provider.name, error=str(error))
             await self._clock.sleep(self._config.orphans_every_s)
+
+    async def _prune_bundles(self) -> None:
+        bundles = BundleStore(self._config.bundles_dir)
+        try:
+            # In this order: what is bundled meanwhile is of a submission that is not looked at.
+            known = await asyncio.to_thread(bundles.submissions)
+            going_on = self._grid.submissions()
+            await asyncio.to_thread(bundles.prune, [name for name in known if name not in going_on])
+        except OSError as error:
+            _log.warning("bundles that nobody needs could not be deleted", error=str(error))
 
     async def _finish_what_is_under_way(self) -> None:
         self._accepts = False

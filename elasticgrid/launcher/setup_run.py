@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Final
 
 #: A cache is kept when this file is in it.
 READY_FILE: Final = ".ready"
-TAIL_BYTES: Final = 65_536
 _SCRIPT_NAME: Final = "elasticgrid-setup"
 
 
@@ -77,14 +75,3 @@ def caches_held(folder: Path, keys: Sequence[str]) -> Iterator[None]:
         yield
         for key in keys:
             (folder / key / READY_FILE).touch()
-
-
-def tail_of(path: Path, lines: int) -> str:
-    """The last lines of a file; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            text = file.read(TAIL_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])

@@ -5,6 +5,7 @@ This module is sent to nodes as it stands and runs there with Python 3.10 and no
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -12,9 +13,12 @@ import shutil
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+#: Bundles that are kept where nobody needs them now, the latest used: the same one may be wanted again.
+BUNDLES_KEPT: Final = 8
 _PIECE: Final = 1 << 20
 
 
@@ -61,6 +65,15 @@ def unpack(archive: Path, folder: Path, digest: str) -> None:
     finally:
         if fresh.exists():
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def latest_used(archives: Iterable[Path]) -> list[Path]:
+    """The archives that are there, the latest used first."""
+    used: dict[Path, float] = {}
+    for archive in archives:
+        with contextlib.suppress(FileNotFoundError):
+            used[archive] = archive.stat().st_mtime
+    return sorted(used, key=lambda path: used[path], reverse=True)
 
 
 def stays_inside(name: PurePosixPath, target: str) -> bool:

@@ -21,7 +21,7 @@ from elasticgrid.log.archive_format import (
     SampleMessage,
     SampleRange,
 )
-from elasticgrid.log.archive_reader import ArchiveRecord, read_archive, read_header
+from elasticgrid.log.archive_reader import ArchiveRecord, read_archive, read_header, read_pieces
 from elasticgrid.log.archive_writer import ArchiveWriter
 from elasticgrid.log.port import Expectation, Scope
 
@@ -60,11 +60,11 @@ class ArchivedEvents:
 
     def __iter__(self) -> Iterator[Recorded]:
         self.missing = []
-        for record in read_archive(self.path, salvage=self.salvage, only="events"):
-            if isinstance(record, Recorded):
-                yield record
-            elif isinstance(record, MissingRecords):
-                self.missing.append(record)
+        for piece in read_pieces(self.path, salvage=self.salvage, only="events"):
+            if isinstance(piece, list):
+                yield from piece
+            elif isinstance(piece, MissingRecords):
+                self.missing.append(piece)
 
 
 class ArchivedSamples:

@@ -37,8 +37,11 @@ SUFFIX: Final = ".egz"
 
 #: The longest line. The bus carries no message of more than 256 KiB.
 MAX_LINE_BYTES: Final = 1 << 20
-#: About as many bytes of lines go into one frame; what a damaged byte can cost at most.
-FRAME_BYTES: Final = 1 << 20
+#: About as many bytes of lines go into one frame, and that is what a damaged byte can cost: an eighth of what stands
+#: before it, so that little is lost of a short archive and a long one stays small, but no less and no more than this.
+FRAME_BYTES: Final = 16 << 10
+MAX_FRAME_BYTES: Final = 1 << 20
+_FRAME_PART: Final = 8
 #: A frame that wants a larger window than this was not written by us.
 MAX_WINDOW_BYTES: Final = 8 << 20
 
@@ -46,7 +49,7 @@ CHAIN_START: Final = b"0" * 32
 CHAIN_BYTES: Final = 32
 
 #: A longer compressed frame, or one of more bytes of lines than this, is never read at once.
-MAX_SEALED_BYTES: Final = FRAME_BYTES + MAX_LINE_BYTES
+MAX_SEALED_BYTES: Final = MAX_FRAME_BYTES + MAX_LINE_BYTES
 SEAL_MAGIC: Final = b"\x5e\x2a\x4d\x18"
 _SEAL: Final = struct.Struct("<4sII32s")
 SEAL_BYTES: Final = _SEAL.size
@@ -59,13 +62,17 @@ class ArchiveFilters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         tenant, job: only events and samples of these.
-        since_ms, until_ms: only what was recorded from (inclusive) and until (exclusive), Unix milliseconds.
+        since_ms, until_ms: only what was recorded from (inclusive) and until (exclusive), Unix milliseconds; see
+            `context`.
+        context: what the part from `since_ms` is folded from is there as well: the earlier events of every job that is
+            in it, the earlier facts about the grid, and samples from where the jobs' rounds of then began.
     """
 
     tenant: str = "*"
     job: str = "*"
     since_ms: int | None = None
     until_ms: int | None = None
+    context: bool = False
 
     @property
     def everything(self) -> bool:
@@ -81,6 +88,29 @@ class SampleRange(msgspec.Struct, frozen=True):
 
     after: _Count
     through: _Count
+
+
+class SequenceGap(msgspec.Struct, frozen=True):
+    """Where records of a stream are missing from a damaged archive: after < sequence < before (None: to the end)."""
+
+    after: int
+    before: int | None = None
+
+
+class SampleCoverage(msgspec.Struct, frozen=True):
+    """Which samples are at hand: a part of the stream, but for what damage has taken out of it."""
+
+    held: SampleRange = SampleRange(0, (1 << 63) - 1)
+    gaps: tuple[SequenceGap, ...] = ()
+
+    def covers(self, after: int, through: int) -> bool:
+        """Whether every sample with after < sequence <= through is there."""
+        if after < self.held.after or through > self.held.through:
+            return False
+        return not any(
+            gap.after < through and (gap.before is None or gap.before - 1 > after) and after < through
+            for gap in self.gaps
+        )
 
 
 class ArchiveHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +179,18 @@ class MissingRecords(msgspec.Struct, frozen=True):
     last: int | None
     offset: int
     why: str
+
+    def text(self) -> str:
+        """The same in words."""
+        which = f"record {self.first}" if self.last == self.first else f"records {self.first} to {self.last}"
+        if self.last is None:
+            which = f"everything from record {self.first} on"
+        return f"{which}, at byte {self.offset} of its lines: {self.why}"
+
+
+def frame_bytes(before: int) -> int:
+    """So many bytes of lines end a frame that has this many before it."""
+    return min(max(before // _FRAME_PART, FRAME_BYTES), MAX_FRAME_BYTES)
 
 
 def next_chain(previous: bytes, body: bytes) -> bytes:

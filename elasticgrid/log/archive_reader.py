@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from operator import lt
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -32,10 +33,13 @@ from elasticgrid.log.archive_format import (
     seal_digest,
     unpack,
 )
-from elasticgrid.log.archive_frames import READ_BYTES, ArchiveLines, DamageError
-from elasticgrid.log.codec import decode
+from elasticgrid.log.archive_frames import READ_BYTES, ArchiveLines, DamageError, SealedFrame
+from elasticgrid.log.codec import decode, decode_all
 
-ArchiveRecord: TypeAlias = ArchiveHeader | Recorded | SampleMessage | ArchiveFooter | MissingRecords
+_Single: TypeAlias = ArchiveHeader | SampleMessage | ArchiveFooter | MissingRecords
+ArchiveRecord: TypeAlias = Recorded | _Single
+#: Events come in lists, of one or many; everything else by itself.
+ArchivePiece: TypeAlias = list[Recorded] | _Single
 Wanted: TypeAlias = Literal["events", "samples"]
 
 _NUMBERED = re.compile(rb"[0-9a-f]{32} [A-Z] ([0-9]{1,18}) ")
@@ -45,6 +49,7 @@ _FOREIGN_HINT = "an archive is what `elasticgrid events export` writes"
 
 _header = msgspec.json.Decoder(ArchiveHeader)
 _footer = msgspec.json.Decoder(ArchiveFooter)
+_integers = msgspec.json.Decoder(list[int])
 
 
 class _Head(msgspec.Struct):
@@ -70,6 +75,17 @@ def read_archive(
         ArchiveDamaged: foreign, of a later version, truncated, changed or out of order; names record and offset. With
             `salvage` only when nothing at all can be read.
     """
+    for piece in read_pieces(path, salvage=salvage, only=only):
+        if isinstance(piece, list):
+            yield from piece
+        else:
+            yield piece
+
+
+def read_pieces(
+    path: str | os.PathLike[str], *, salvage: bool = False, only: Wanted | None = None
+) -> Iterator[ArchivePiece]:
+    """As `read_archive`, with events in lists where many could be read at once: what is quickest for a long log."""
     path = Path(path)
     try:
         file = path.open("rb", buffering=READ_BYTES)
@@ -78,7 +94,7 @@ def read_archive(
     except OSError as error:
         raise ArchiveDamaged(f"the archive cannot be opened: {error.strerror}", where=str(path)) from error
     with file:
-        yield from _Reader(path, file, salvage, only).records()
+        yield from _Reader(path, file, salvage, only).pieces()
 
 
 def read_header(path: str | os.PathLike[str]) -> ArchiveHeader:
@@ -111,14 +127,14 @@ class _Reader:
         self._missing = self._samples = self._redacted = 0
         self._first_sequence = self._last_sequence = self._last_sample = 0
         self._ended = False
-        #: The lines of the sealed frame that is being read, and the number of its first.
-        self._frame: list[bytes] = []
+        #: The sealed frame that is being read, and the number of its first line.
+        self._frame: SealedFrame | None = None
         self._frame_begins = 0
 
-    def records(self) -> Iterator[ArchiveRecord]:
+    def pieces(self) -> Iterator[ArchivePiece]:
         """Every record that is proven, and in a salvage what is missing between them."""
         for line in self._lines:
-            if isinstance(line, list):
+            if isinstance(line, SealedFrame):
                 yield from self._sealed(line)
             elif isinstance(line, bytes):
                 yield from self._record(line)
@@ -141,47 +157,75 @@ class _Reader:
         """Whether the frame's seal holds behind the last line."""
         return self._certain and not self._ended and seal_digest(self._chains[0], frame) == digest
 
-    def _sealed(self, lines: list[bytes]) -> Iterator[ArchiveRecord]:
+    def _sealed(self, frame: SealedFrame) -> Iterator[ArchivePiece]:
         """The records of a frame whose seal holds."""
-        self._frame, self._frame_begins = lines, self._number
-        number, last_sequence, unwanted = self._number, self._last_sequence, self._unwanted
-        for index, line in enumerate(lines):
-            try:
-                _, kind, number_text, sequence_text, time_text, payload = line.split(b" ", 5)
-                plain = int(number_text) == number
-                if plain and kind == unwanted:
-                    number += 1
+        self._frame, self._frame_begins = frame, self._number
+        before = 0
+        last = b""
+        for lines in frame:
+            last = lines[-1]
+            events = self._events(lines)
+            if events is not None:
+                yield events
+                before += len(lines)
+                continue
+            for line in lines:
+                before += 1
+                if self._skipped(line):
                     continue
-                sequence = int(sequence_text)
-                if plain and kind == b"E" and sequence > last_sequence:
-                    if not last_sequence:
-                        self._first_sequence = sequence
-                    recorded = Recorded(sequence, int(time_text), decode(payload), payload)
-                    number += 1
-                    last_sequence = sequence
-                    yield recorded
-                    continue
-            except (ValueError, UndecodableEvent):
-                pass  # another kind, base64, or wrong: told apart below
-            self._number, self._last_sequence = number, last_sequence
-            yield from self._proven(line)
-            if self._ended or not self._certain:
-                self._offset = self._here() + (0 if self._certain else len(line) + 1)
-                self._frame = []
-                for each in lines[index + 1 :]:
-                    yield from self._record(each)
-                    self._offset += len(each) + 1
-                return
-            number, last_sequence = self._number, self._last_sequence
-        self._number, self._last_sequence = number, last_sequence
-        self._chains = (lines[-1][:CHAIN_BYTES],)
-        self._offset, self._frame = self._here(), []
+                yield from self._proven(line)
+                if self._ended or not self._certain:
+                    self._offset = self._here() + (0 if self._certain else len(line) + 1)
+                    self._frame = None
+                    for each in frame.after(before):
+                        yield from self._record(each)
+                        self._offset += len(each) + 1
+                    return
+        self._chains = (last[:CHAIN_BYTES],)
+        self._offset, self._frame = self._offset + len(frame.text), None
+
+    def _events(self, lines: list[bytes]) -> list[Recorded] | None:
+        """The events in these lines of a sealed frame; None when something else is among them."""
+        if self._unwanted == b"E":
+            return None
+        try:
+            _, kinds, numbers, sequences, times, payloads = zip(*[line.split(b" ", 5) for line in lines], strict=True)
+            if kinds.count(b"E") < len(lines):
+                return None
+            count = len(lines)
+            digits = (*numbers, *sequences, *times)
+            if not b"".join(digits).isdigit():
+                return None
+            # Read as one JSON array, a fifth of what `int` takes for each.
+            integers = _integers.decode(b"[%b]" % b",".join(digits))
+            after = self._number + count
+            places = integers[count : 2 * count]
+            if integers[:count] != list(range(self._number, after)):
+                return None
+            if not all(map(lt, (self._last_sequence, *places), places)):
+                return None
+            events = list(map(Recorded, places, integers[2 * count :], decode_all(payloads), payloads))
+        except (ValueError, msgspec.MsgspecError, UndecodableEvent):
+            return None  # base64, or wrong: told apart line by line
+        self._number = after
+        self._first_sequence = self._first_sequence or places[0]
+        self._last_sequence = places[-1]
+        return events
+
+    def _skipped(self, line: bytes) -> bool:
+        """Whether a line of a sealed frame is of the kind that is not wanted."""
+        if self._unwanted is None or not line.startswith(b"%b %d " % (self._unwanted, self._number), CHAIN_BYTES + 1):
+            return False
+        self._number += 1
+        return True
 
     def _here(self) -> int:
         """Bytes of lines before the next record."""
-        return self._offset + sum(len(line) + 1 for line in self._frame[: self._number - self._frame_begins])
+        if self._frame is None:
+            return self._offset
+        return self._offset + self._frame.offset(self._number - self._frame_begins)
 
-    def _record(self, line: bytes) -> Iterator[ArchiveRecord]:
+    def _record(self, line: bytes) -> Iterator[ArchivePiece]:
         chain, body = line[:CHAIN_BYTES], line[CHAIN_BYTES + 1 :]
         computed = [next_chain(previous, body) for previous in self._chains]
         if chain not in computed or self._ended or len(line) > MAX_LINE_BYTES:
@@ -191,7 +235,7 @@ class _Reader:
         else:
             yield from self._proven(line)
 
-    def _proven(self, line: bytes) -> Iterator[ArchiveRecord]:
+    def _proven(self, line: bytes) -> Iterator[ArchivePiece]:
         """The record of a line whose chain holds."""
         self._chains = (line[:CHAIN_BYTES],)
         try:
@@ -205,7 +249,7 @@ class _Reader:
         self._certain = True
         self._number = number + 1
         self._ended = isinstance(record, ArchiveFooter)
-        yield record
+        yield [record] if isinstance(record, Recorded) else record
 
     def _lose(self, why: str) -> None:
         """Note that what comes now is not proven; without salvage, that is the end."""

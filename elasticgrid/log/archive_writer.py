@@ -17,13 +17,13 @@ from elasticgrid.core.events import SCHEMA_VERSIONS, Recorded, UnknownEvent
 from elasticgrid.core.samples import SAMPLE_VERSION
 from elasticgrid.log.archive_format import (
     CHAIN_START,
-    FRAME_BYTES,
     MAX_LINE_BYTES,
     ArchiveFilters,
     ArchiveFooter,
     ArchiveHeader,
     SampleMessage,
     SampleRange,
+    frame_bytes,
     next_chain,
     pack,
     seal,
@@ -72,7 +72,7 @@ class ArchiveWriter:
         self._chain = self._sealed_chain = CHAIN_START
         self._number = 0
         self._lines: list[bytes] = []
-        self._lines_bytes = 0
+        self._lines_bytes = self._bytes_before = 0
         self._first_sequence = self._last_sequence = self._last_sample = 0
         self.events = 0
         self.samples = 0
@@ -152,7 +152,7 @@ class ArchiveWriter:
         self._lines.append(line)
         self._lines_bytes += len(line)
         self._number += 1
-        if self._lines_bytes >= FRAME_BYTES:
+        if self._lines_bytes >= frame_bytes(self._bytes_before):
             self._end_frame()
 
     def _end_frame(self) -> None:
@@ -165,6 +165,7 @@ class ArchiveWriter:
                 left = left[os.write(self._file, left) :]
             self._sealed_chain = self._chain
             self._lines = []
+            self._bytes_before += self._lines_bytes
             self._lines_bytes = 0
 
     def _finish(self) -> None:

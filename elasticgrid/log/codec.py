@@ -6,7 +6,8 @@ by (type, version) and chained until the current version is reached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {}
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
+_schema_version = attrgetter("schema_version")
 
 
 class _Head(msgspec.Struct):
@@ -65,6 +67,24 @@ def decode(
     if event.schema_version != versions[type_of(event.data)]:
         return _decode_slowly(data, None, upcasters, versions)
     return event
+
+
+def decode_all(payloads: Sequence[bytes]) -> list[Event | UnknownEvent]:
+    """The events in all of these, as `decode` gives them.
+
+    Raises:
+        UndecodableEvent: one of them is none.
+    """
+    try:
+        decoded = list(map(_decoder.decode, payloads))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    else:
+        # Mostly all types are of one version, and then nothing has to be looked up for each event.
+        versions = set(SCHEMA_VERSIONS.values())
+        if len(versions) == 1 and versions.issuperset(map(_schema_version, decoded)):
+            return [*decoded]
+    return [decode(payload) for payload in payloads]
 
 
 def _decode_slowly(

@@ -8,7 +8,7 @@ from typing import Final
 from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import EVENTS_ROOT, event_subject
 from elasticgrid.core.errors import UndecodableEvent
-from elasticgrid.core.events import Event, UnknownEvent, type_of, writer_of
+from elasticgrid.core.events import EVENT_TYPES, Event, UnknownEvent, type_of, writer_of
 
 MSG_ID: Final = "Nats-Msg-Id"
 #: When a restored event was first recorded, Unix milliseconds.
@@ -17,9 +17,17 @@ RECORDED_MS: Final = "Grid-Recorded-Ms"
 _LAST_MS: Final = 253_402_300_799_999
 
 
+#: How the subjects of each type end; looked up for every event that is read.
+_PLACES: Final = {
+    cls: event_subject("", "", event_type).removeprefix(f"{EVENTS_ROOT}..") for event_type, cls in EVENT_TYPES.items()
+}
+
+
 def subject_of(event: Event | UnknownEvent) -> str:
     """Where the event is published, and nowhere else."""
-    event_type = _type_of(event)
+    if isinstance(event, Event):
+        return f"{EVENTS_ROOT}.{event.tenant}.{event.job}{_PLACES[type(event.data)]}"
+    event_type = event.type
     try:
         return event_subject(event.tenant, event.job, event_type)
     except KeyError:
@@ -49,9 +57,10 @@ def headers_of(event: Event | UnknownEvent) -> dict[str, str]:
 
 def recorded_ms_of(message: BusMessage) -> int:
     """When the message was recorded: the server's time, or the earlier one a restored message was first recorded at."""
-    text = (message.headers or {}).get(RECORDED_MS, "")
-    restored_ms = int(text) if text.isdecimal() and len(text) < 16 else message.time_ms
-    return min(restored_ms, message.time_ms)
+    text = message.headers.get(RECORDED_MS) if message.headers is not None else None
+    if text is None or not text.isdecimal() or len(text) >= 16:
+        return message.time_ms
+    return min(int(text), message.time_ms)
 
 
 def refuse_foreign(subject: str, event: Event | UnknownEvent) -> None:

@@ -1,23 +1,26 @@
 """From an archive into the log of an empty grid, for people to look at.
 
 The jobs come in as records: under a tenant of their own whose name begins with `_`, so that nobody decides about them
-and nothing is launched. Events keep their bytes but for the tenant, their ids and the time they were first recorded;
-they get new sequences, and the sequences that are named inside of decisions stay those of the archive.
+and nothing is launched. Events keep their bytes but for the tenant, their ids and the time they were first recorded.
+They get new sequences, and so does how far a decision says it had read the log. Facts about the grid that it came from
+and samples stay in the archive; what is to be verified or run under another policy is the archive itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from nats.aio.client import Client
 
 from elasticgrid.bus.api import last_message
 from elasticgrid.bus.subjects import EVENTS_STREAM, event_filter
-from elasticgrid.core.errors import Conflict, InvalidInput
+from elasticgrid.core.errors import ArchiveDamaged, Conflict, InvalidInput
 from elasticgrid.core.events import Recorded
 from elasticgrid.core.names import GRID_TENANT, is_name, is_record
 from elasticgrid.log.archive import ArchivedEvents, SampleMessage, read_archive
@@ -28,6 +31,10 @@ from elasticgrid.log.port import EventLog
 from elasticgrid.log.restore import RestoreProgress, append_all
 
 OnProgress = Callable[[int], None]
+
+#: What errors about the archive that was sent name it by.
+ARCHIVE: Final = "archive"
+_DAMAGED: Final = "get the file again; `elasticgrid replay verify FILE --salvage` says what of it is good"
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +95,19 @@ async def import_archive(
     name = record_tenant(tenant)
     if client is None:
         raise InvalidInput("this grid's log is on no bus", hint="import into a grid that `elasticgrid up` runs")
-    contents = await asyncio.to_thread(_look_through, path)
+    try:
+        contents = await asyncio.to_thread(_look_through, path)
+    except ArchiveDamaged as error:
+        # Where it lies here says nothing to whoever sent it.
+        place = error.where.removeprefix(str(path)).removeprefix(": ")
+        raise ArchiveDamaged(error.what, where=f"{ARCHIVE}: {place}" if place else ARCHIVE, hint=_DAMAGED) from error
     await _require_empty(log)
     head = await last_message(client, EVENTS_STREAM, event_filter())
     after = head.seq if head is not None else 0
 
     async def records() -> AsyncGenerator[LogRecord]:
         for sequence, recorded in enumerate(_of_jobs(path), after + 1):
-            yield _renamed(recorded, sequence, name)
+            yield _renamed(recorded, sequence, name, after, contents.sequences)
 
     def told(progress: RestoreProgress) -> None:
         if on_progress is not None:
@@ -114,8 +126,11 @@ async def import_archive(
 
 
 class _Contents(msgspec.Struct, frozen=True):
+    """`sequences`: of the events of jobs, in the archive."""
+
     jobs: int
     events: int
+    sequences: array[int]
     grid_events: int
     samples: int
 
@@ -123,7 +138,8 @@ class _Contents(msgspec.Struct, frozen=True):
 def _look_through(path: Path) -> _Contents:
     """Prove every record of the archive, and count."""
     tenant_of: dict[str, str] = {}
-    events = grid_events = samples = 0
+    sequences = array("Q")
+    grid_events = samples = 0
     for record in read_archive(path):
         samples += isinstance(record, SampleMessage)
         if not isinstance(record, Recorded):
@@ -132,23 +148,27 @@ def _look_through(path: Path) -> _Contents:
         if event.tenant == GRID_TENANT:
             grid_events += 1
             continue
-        events += 1
+        sequences.append(record.sequence)
         if tenant_of.setdefault(event.job, event.tenant) != event.tenant:
             raise InvalidInput(
                 f"the tenants {tenant_of[event.job]} and {event.tenant} both have a job {event.job}",
-                where=str(path),
+                where=ARCHIVE,
                 hint="export one tenant at a time",
             )
-    return _Contents(len(tenant_of), events, grid_events, samples)
+    return _Contents(len(tenant_of), len(sequences), sequences, grid_events, samples)
 
 
 def _of_jobs(path: Path) -> Iterator[Recorded]:
     return (recorded for recorded in ArchivedEvents(path) if recorded.event.tenant != GRID_TENANT)
 
 
-def _renamed(recorded: Recorded, sequence: int, tenant: str) -> LogRecord:
+def _renamed(recorded: Recorded, sequence: int, tenant: str, after: int, sequences: array[int]) -> LogRecord:
     raw: dict[str, Any] = msgspec.json.decode(recorded.raw)
     raw["tenant"] = tenant
+    basis = raw.get("basis")
+    if isinstance(basis, dict) and isinstance(basis.get("events_through"), int):
+        read = bisect_right(sequences, basis["events_through"])
+        basis["events_through"] = after + read if read else 0
     data = msgspec.json.encode(raw)
     return LogRecord(sequence, recorded.recorded_ms, subject_of(decode(data)), data)
 

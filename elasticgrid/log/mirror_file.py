@@ -39,6 +39,8 @@ CREATE TABLE records (
     chain BLOB NOT NULL
 ) STRICT;
 """
+#: The mirror's name in a control plane's folder.
+MIRROR_FILE: Final = "mirror.sqlite"
 _COLUMNS: Final = "sequence,recorded_ms,subject,data,is_event,chain"
 _SIDE_FILES: Final = ("-wal", "-shm")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -19,15 +19,22 @@ MOST_STRAYS: Final = 1_000
 
 
 class Strays:
-    """Messages on event subjects that are no events, until the mirror has them."""
+    """Messages on event subjects that are no events, until the mirror has them.
 
-    def __init__(self) -> None:
+    Args:
+        on_stray: told of each that is met.
+    """
+
+    def __init__(self, on_stray: Callable[[], None] | None = None) -> None:
+        self._on_stray = on_stray
         self._records: dict[int, LogRecord] = {}
         self._met = 0
 
     def keep(self, message: BusMessage, error: UndecodableEvent) -> None:
         """Take note of one; see `JetStreamLog`."""
         self._met += 1
+        if self._on_stray is not None:
+            self._on_stray()
         if self._met == 1:
             _log.warning(
                 "a message on an event subject is not an event; it is mirrored but not read, and no others are told",

@@ -378,10 +378,15 @@ class MirroredLog:
 
 
 def mirrored_log(
-    client: Client, mirror: Mirror, *, patience_s: float = PATIENCE_S, on_append: OnAppend | None = None
+    client: Client,
+    mirror: Mirror,
+    *,
+    patience_s: float = PATIENCE_S,
+    on_append: OnAppend | None = None,
+    on_stray: Callable[[], None] | None = None,
 ) -> MirroredLog:
-    """The event log on the bus with its mirror."""
-    strays = Strays()
+    """The event log on the bus with its mirror. Arguments as `MirroredLog` and `Strays`."""
+    strays = Strays(on_stray)
     return MirroredLog(
         JetStreamLog(client, on_undecodable=strays.keep),
         mirror,

@@ -20,9 +20,9 @@ from nats.aio.client import Client
 from elasticgrid.bus import api
 from elasticgrid.bus.follower import BusMessage, read_through
 from elasticgrid.bus.subjects import EVENTS_ROOT, EVENTS_STREAM, event_filter
-from elasticgrid.core.errors import BusUnavailable, InvalidInput, LogDiverged, UndecodableEvent
+from elasticgrid.core.errors import ArchiveDamaged, BusUnavailable, InvalidInput, LogDiverged, UndecodableEvent
 from elasticgrid.core.events import Recorded
-from elasticgrid.log.archive import ArchiveFooter, read_archive, read_header
+from elasticgrid.log.archive import ArchiveFooter, ArchiveHeader, read_archive, read_header
 from elasticgrid.log.codec import decode
 from elasticgrid.log.envelope import MSG_ID, RECORDED_MS, headers_of, recorded_ms_of
 from elasticgrid.log.mirror import Mirror
@@ -95,7 +95,7 @@ def archive_source(path: Path) -> Source:
         InvalidInput: the archive holds a part of a log only.
         NotFound, ArchiveDamaged: as `read_archive`, also when it is read.
     """
-    if not read_header(path).filters.everything:
+    if not _whole(path).filters.everything:
         raise InvalidInput(
             "this archive holds a part of a log; a log is restored from all of it",
             where=str(path),
@@ -103,13 +103,28 @@ def archive_source(path: Path) -> Source:
         )
 
     async def records() -> AsyncGenerator[LogRecord]:
-        for record in read_archive(path):
-            if isinstance(record, Recorded):
-                yield record_of(record)
-            elif isinstance(record, ArchiveFooter) and record.redacted:
-                _log.warning("credentials were taken out of events of this archive", events=record.redacted)
+        try:
+            for record in read_archive(path):
+                if isinstance(record, Recorded):
+                    yield record_of(record)
+                elif isinstance(record, ArchiveFooter) and record.redacted:
+                    _log.warning("credentials were taken out of events of this archive", events=record.redacted)
+        except ArchiveDamaged as error:
+            raise _unusable(error) from error
 
     return records
+
+
+def _whole(path: Path) -> ArchiveHeader:
+    try:
+        return read_header(path)
+    except ArchiveDamaged as error:
+        raise _unusable(error) from error
+
+
+def _unusable(error: ArchiveDamaged) -> ArchiveDamaged:
+    """A log is never restored from a part of an archive, so nothing is to be salvaged here."""
+    return ArchiveDamaged(error.what, where=error.where, hint="get the file again, or restore from the mirror")
 
 
 async def restore(client: Client, source: Source, *, on_progress: OnProgress | None = None) -> Restored:

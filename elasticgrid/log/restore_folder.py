@@ -58,7 +58,7 @@ async def restore_folder(
     """
     damaged = EmbeddedServer(data_dir)
     server_folder = damaged.folder
-    with _held(server_folder), _scratch(server_folder) as scratch:
+    with held(server_folder), scratch_folder(server_folder) as scratch:
         server = EmbeddedServer(scratch, nats_server=nats_server)
         async with server:
             client = await connect(server.address, name="restore")
@@ -84,8 +84,13 @@ async def restore_folder(
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the server's folder, as a running server does."""
+def held(folder: Path) -> Iterator[None]:
+    """Hold the server's folder, as a running server does.
+
+    Raises:
+        NotAllowed: a server runs there.
+        InvalidInput: the folder cannot be used.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -104,7 +109,7 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
+def scratch_folder(folder: Path) -> Iterator[Path]:
     """A folder on the same file system, gone at the end."""
     scratch = Path(tempfile.mkdtemp(prefix="restoring-", dir=folder))
     try:

@@ -69,7 +69,7 @@ def _happened(counts: LogCounts, providers: Iterable[str]) -> Iterator[Metric]:
     )
     yield _counter(
         "elasticgrid_decisions",
-        "Decisions: sizes by action (up, down, hold), and place, drain, world, outcome; each with its rule or reason.",
+        "Decisions: sizes by action (up, down, hold), and place, drain, world, gap, outcome; with their rule or cause.",
         ("action", "rule"),
         counts.decisions,
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -14,20 +13,13 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from elasticgrid.core.errors import InvalidInput
+from elasticgrid.metrics.embedded_server import EmbeddedHttpServer
 from elasticgrid.metrics.registry import expose
 
 log = structlog.get_logger("metrics")
 
 PATH: Final = "/metrics"
 _Message = MutableMapping[str, Any]
-
-
-class _EmbeddedServer(uvicorn.Server):
-    """A server that leaves the process's signal handlers alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @asynccontextmanager
@@ -56,7 +48,7 @@ async def metrics_server(registry: CollectorRegistry, host: str, port: int) -> A
         raise InvalidInput(
             f"cannot listen there: {error}", where=f"{host}:{port}", hint="choose another address for the metrics"
         ) from error
-    server = _EmbeddedServer(config)
+    server = EmbeddedHttpServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="metrics")
     url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}{PATH}"
     log.info("metrics_listen", url=url)

@@ -94,6 +94,8 @@ class LogCounts:
                 self.decisions["world", "resume" if data.resume is not None else "begin"] += 1
             case ev.OutcomeDecided():
                 self.decisions["outcome", data.outcome] += 1
+            case ev.GapDecided():
+                self.decisions["gap", data.cause] += 1
             case ev.LaunchRequested():
                 self._requested_ms[key, data.attempt] = at_ms
             case ev.LaunchStarted():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Any, TypeVar
 
 import msgspec
 
+from elasticgrid import base64url
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import CheckpointRef, Member, PlacementDecided, ScaleDecided
 from elasticgrid.core.spec import JobSpec
@@ -20,7 +19,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
         target_nodes, actual_nodes, world_nodes: nodes decided on, nodes whose agent is up, nodes that train together.
         round: the last round, 0 before the first.
         decisions: how many decisions there were; `action`, `rule` and `reason` are those of the last about its size.
-        waiting: why it has fewer nodes than decided on.
+        phase: `submitted` also while it waits, without nodes, for its tenant's next budget.
+        waiting: why it has fewer nodes than decided on, or until when it has none for want of a budget.
         paused: why no size is decided; empty when it is.
         checkpoint_step: steps in the last committed checkpoint.
         cost_microdollars: what its nodes cost so far; `price_microdollars_per_hour` what they cost now.
@@ -140,6 +140,7 @@ class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: the decision's; its events share it.
+        action: `up`, `down` or `hold`, where it is about a size; else empty.
         from_nodes, to_nodes: the sizes, where it is about sizes.
         took_effect: False when the job's state did not allow it any more.
         event: the whole event, with every number compared.
@@ -152,6 +153,7 @@ class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     type: str
     rule: str
+    action: str
     reason: str
     from_nodes: int | None
     to_nodes: int | None
@@ -258,7 +260,7 @@ _Key = TypeVar("_Key", bound="tuple[int | str, ...]")
 
 def encode_cursor(key: tuple[int | str, ...]) -> str:
     """The place after `key` as text that means nothing to its holder."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+    return base64url.encoded(msgspec.json.encode(key))
 
 
 def decode_cursor(cursor: str, kind: type[_Key]) -> _Key:
@@ -268,8 +270,8 @@ def decode_cursor(cursor: str, kind: type[_Key]) -> _Key:
         InvalidInput: it is none of ours.
     """
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
-    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
+        return msgspec.json.decode(base64url.decoded(cursor), type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInput(
             "this is not a cursor", where="cursor", hint="take `next_cursor` of the page before, or leave it out"
         ) from error

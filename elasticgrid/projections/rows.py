@@ -9,16 +9,26 @@ import msgspec
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.grid import GridFold, JobKey
-from elasticgrid.core.job import GONE, JobState, LaunchState, NodeState
+from elasticgrid.core.job import GONE, JobState, LaunchState, NodeState, initial
+from elasticgrid.core.spec import JobSpec
+from elasticgrid.log.archive_secrets import shown, shown_text, without_credentials
 from elasticgrid.log.codec import encode
 from elasticgrid.projections.log_counts import LogCounts
 from elasticgrid.projections.results import EventView, JobFacts
+from elasticgrid.projections.standing import shown_phase, waiting
 from elasticgrid.projections.text import event_text, placement_text
 
 Row: TypeAlias = tuple[int | str | None, ...]
 
 _MAX_INTEGER: Final = 2**63 - 1
-_DECISIONS: Final = (ev.ScaleDecided, ev.PlacementDecided, ev.DrainDecided, ev.WorldDecided, ev.OutcomeDecided)
+_DECISIONS: Final = (
+    ev.ScaleDecided,
+    ev.PlacementDecided,
+    ev.DrainDecided,
+    ev.WorldDecided,
+    ev.OutcomeDecided,
+    ev.GapDecided,
+)
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +43,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ViewFold:
-    """Folds events and tells which rows changed.
+    """Folds events and tells which rows changed. The fold is of events as they are; rows have no credentials.
 
     Attributes:
         grid: the core's fold.
@@ -49,6 +59,8 @@ class ViewFold:
         self._decisions: list[Row] = []
         self._changed: dict[JobKey, None] = {}
         self._written: dict[JobKey, JobState] = {}
+        #: Jobs as they were submitted, without credentials.
+        self._shown: dict[JobKey, JobSpec] = {}
         self._gone_ms: dict[tuple[str, str, str], int] = {}
 
     @property
@@ -86,20 +98,20 @@ class ViewFold:
             state = self.grid.job(key)
             if state is None or state.spec is None:
                 continue
-            before = self._written.get(key)
+            before = self._written.get(key) or initial(*key)
             self._written[key] = state
-            jobs.append(_job_row(state))
-            known_nodes = before.nodes if before is not None else {}
-            known_launches = before.launches if before is not None else {}
+            if key not in self._shown:
+                self._shown[key] = shown(state.spec)
+            jobs.append(_job_row(state, self._shown[key]))
             nodes.extend(
                 _node_row(state, node, self._gone_ms.get((state.tenant, state.id, node.id), 0))
                 for node in state.nodes.values()
-                if known_nodes.get(node.id) is not node
+                if before.nodes.get(node.id) is not node
             )
             launches.extend(
                 _launch_row(state, launch)
                 for launch in state.launches.values()
-                if known_launches.get(launch.id) is not launch
+                if before.launches.get(launch.id) is not launch
             )
         views, decisions = self._views, self._decisions
         self._views, self._decisions, self._changed = [], [], {}
@@ -131,11 +143,10 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _job_row(state: JobState) -> Row:
-    assert state.spec is not None
-    scale, placement = state.last_scale, state.last_placement
+def _job_row(state: JobState, spec: JobSpec) -> Row:
+    scale, placement, phase = state.last_scale, state.last_placement, shown_phase(state)
     facts = JobFacts(
-        spec=state.spec,
+        spec=spec,
         scale=scale,
         placement=placement,
         members=state.members,
@@ -143,7 +154,7 @@ def _job_row(state: JobState) -> Row:
         drain_reason=state.drain_reason,
         app_failures=state.app_failures,
         infra_failures=state.infra_failures,
-        failure_text=state.failure_text,
+        failure_text=shown_text(state.failure_text),
         samples_published=state.samples_published,
         samples_dropped=state.samples_dropped,
         illegal=state.illegal,
@@ -154,20 +165,20 @@ def _job_row(state: JobState) -> Row:
     return _row(
         state.tenant,
         state.id,
-        state.spec.name,
-        state.phase,
+        spec.name,
+        phase,
         state.band,
         state.min_nodes,
         state.max_nodes,
         0 if state.terminal else state.target_nodes,
         sum(1 for node in state.nodes.values() if node.status in ("joined", "leaving")),
-        len(state.members) if state.phase in ("running", "draining") else 0,
+        len(state.members) if phase in ("running", "draining") else 0,
         state.round,
         state.decisions,
         scale.action if scale is not None else "",
         scale.rule if scale is not None else "",
         scale.reason if scale is not None else "",
-        placement.waiting if placement is not None and not state.terminal else "",
+        waiting(state),
         state.paused,
         int(state.cancel_requested is not None),
         state.ending_reason if state.terminal else "",
@@ -218,12 +229,12 @@ def _launch_row(state: JobState, launch: LaunchState) -> Row:
 
 def _decision_row(sequence: int, event: ev.Event, data: ev.DecisionData) -> Row:
     number = event.basis.number if event.basis is not None else 0
-    rule, reason = "", event_text(event)
+    rule, action, reason = "", "", event_text(event)
     from_nodes: int | None = None
     to_nodes: int | None = None
     match data:
         case ev.ScaleDecided():
-            rule, reason = data.rule, data.reason
+            rule, action, reason = data.rule, data.action, data.reason
             from_nodes, to_nodes = data.current_nodes, data.target_nodes
         case ev.PlacementDecided():
             rule, reason = "placement", placement_text(data)
@@ -234,7 +245,10 @@ def _decision_row(sequence: int, event: ev.Event, data: ev.DecisionData) -> Row:
             rule, to_nodes = "world", len(data.members)
         case ev.OutcomeDecided():
             rule = data.outcome
-    return _row(sequence, event.tenant, event.job, number, ev.type_of(data), rule, reason, from_nodes, to_nodes)
+        case ev.GapDecided():
+            rule = data.cause
+    kind = ev.type_of(data)
+    return _row(sequence, event.tenant, event.job, number, kind, rule, action, shown_text(reason), from_nodes, to_nodes)
 
 
 def _view(recorded: ev.Recorded, raw: bytes, took_effect: bool) -> EventView:
@@ -249,8 +263,8 @@ def _view(recorded: ev.Recorded, raw: bytes, took_effect: bool) -> EventView:
         actor=event.actor if isinstance(event, ev.Event) else "",
         known=known,
         took_effect=took_effect,
-        text=event_text(event),
-        event=_readable(raw),
+        text=shown_text(event_text(event)),
+        event=_readable(without_credentials(raw)),
     )
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import aiosqlite
 
 #: Another number means other tables, or other meanings: the file is made anew from the log.
-VIEW_VERSION: Final = 1
+VIEW_VERSION: Final = 2
 BUSY_TIMEOUT_MS: Final = 5_000
 
 # Tables with keys of text have no row numbers, so that what a file holds does not depend on the order of its writes.
@@ -95,11 +95,14 @@ CREATE TABLE decisions (
     number INTEGER NOT NULL,
     type TEXT NOT NULL,
     rule TEXT NOT NULL,
+    action TEXT NOT NULL,
     reason TEXT NOT NULL,
     from_nodes INTEGER,
     to_nodes INTEGER
 );
 CREATE INDEX decisions_of_job ON decisions (tenant, job, sequence);
+CREATE INDEX decisions_of_type ON decisions (type, sequence);
+CREATE INDEX decisions_of_rule ON decisions (rule, sequence);
 
 CREATE TABLE events (
     sequence INTEGER PRIMARY KEY,

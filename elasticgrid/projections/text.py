@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.gaps import cause_text
 from elasticgrid.core.quotas import quota_text
+from elasticgrid.core.worker_exits import exits_text
 
 
 def event_text(event: ev.Event | ev.UnknownEvent) -> str:
@@ -40,7 +42,14 @@ def _text(data: ev.EventData) -> str:
             return _access(data)
         case ev.ProviderDeclared() | ev.ProviderWithdrawn() | ev.ProviderCordoned() | ev.ProviderUncordoned():
             return _provider(data)
-        case ev.ScaleDecided() | ev.PlacementDecided() | ev.DrainDecided() | ev.WorldDecided() | ev.OutcomeDecided():
+        case (
+            ev.ScaleDecided()
+            | ev.PlacementDecided()
+            | ev.DrainDecided()
+            | ev.WorldDecided()
+            | ev.OutcomeDecided()
+            | ev.GapDecided()
+        ):
             return _decision(data)
         case (
             ev.LaunchRequested()
@@ -128,6 +137,9 @@ def _decision(data: ev.DecisionData) -> str:
             return f"round {data.round} of {len(data.members)} nodes from {start}"
         case ev.OutcomeDecided():
             return f"{data.outcome} after step {data.last_step}{_because(data.reason)}"
+        case ev.GapDecided():
+            silent_s = (data.until_ms - data.from_ms) / 1000
+            return f"no sample of round {data.round} for {silent_s:.0f} s, {data.cause}: {cause_text(data)}"
 
 
 def _launch(
@@ -142,7 +154,8 @@ def _launch(
         case ev.LaunchRequested():
             return f"{data.attempt}: {data.nodes} nodes of {data.provider}"
         case ev.LaunchStarted():
-            return f"{data.attempt} runs as {data.handle}"
+            code = f" with bundle {data.bundle_sha256[:12]}" if data.bundle_sha256 else ""
+            return f"{data.attempt} runs as {data.handle}{code}"
         case ev.LaunchFailed():
             return f"{data.attempt}: {data.failure}{_because(data.text)}"
         case ev.LaunchStopRequested():
@@ -178,8 +191,7 @@ def _node(
         case ev.NodeFinished():
             return f"{data.node} is done after step {data.last_step}"
         case ev.NodeFailed():
-            codes = ", ".join(f"rank {each.rank}: {each.code}" for each in data.exits)
-            return f"{data.node} failed in round {data.round}, {data.failure}; {codes}"
+            return f"{data.node} failed in round {data.round}, {data.failure}; {exits_text(data.exits)}"
         case ev.NodeLeft():
             return f"{data.node} ends{_because(data.reason)}"
         case ev.NodePreemptionNotice():

@@ -166,25 +166,49 @@ class Views:
             rows = await _all(connection, query, {"tenant": tenant, "key": idempotency_key})
         return str(rows[0]["id"]) if rows else None
 
-    async def decisions(self, tenant: str, job: str, *, cursor: str = "", limit: int = 100) -> DecisionPage:
+    async def decisions_of(self, tenant: str, job: str, *, cursor: str = "", limit: int = 100) -> DecisionPage:
         """A page of a job's decisions, the newest first.
 
         Raises:
             NotFound: there is no such job.
             InvalidInput: the cursor is none of ours.
         """
+        async with self._reading() as connection:
+            await self._job_row(connection, {"tenant": tenant, "job": job}, 0)
+        return await self.decisions(tenant=tenant, job=job, cursor=cursor, limit=limit)
+
+    async def decisions(
+        self,
+        *,
+        tenant: str = "",
+        job: str = "",
+        event_type: str = "",
+        rule: str = "",
+        action: str = "",
+        cursor: str = "",
+        limit: int = 100,
+    ) -> DecisionPage:
+        """A page of decisions, the newest first.
+
+        Args:
+            tenant, job, event_type, rule, action: only those; all when empty.
+            cursor: `next_cursor` of the page before.
+            limit: decisions in a page, at most `MAX_PAGE`.
+
+        Raises:
+            InvalidInput: the cursor is none of ours.
+        """
         limit = min(max(limit, 1), MAX_PAGE)
         (before,) = decode_cursor(cursor, tuple[int]) if cursor else (2**62,)
-        key = {"tenant": tenant, "job": job, "before": _integer(before), "limit": limit + 1}
+        wanted = {"tenant": tenant, "job": job, "type": event_type, "rule": rule, "action": action}
+        conditions = ["sequence < :before", *(f"decisions.{name} = :{name}" for name, value in wanted.items() if value)]
+        where = " AND ".join(conditions)
         query = (
-            "SELECT decisions.*, events.recorded_ms, events.took_effect, events.event "
-            "FROM decisions JOIN events USING (sequence) "
-            "WHERE decisions.tenant = :tenant AND decisions.job = :job AND sequence < :before "
-            "ORDER BY sequence DESC LIMIT :limit"
+            "SELECT decisions.*, events.recorded_ms, events.took_effect, events.event "  # noqa: S608 - conditions of ours
+            f"FROM decisions JOIN events USING (sequence) WHERE {where} ORDER BY sequence DESC LIMIT :limit"
         )
         async with self._reading() as connection:
-            await self._job_row(connection, key, 0)
-            rows = await _all(connection, query, key)
+            rows = await _all(connection, query, {**wanted, "before": _integer(before), "limit": limit + 1})
         items = tuple(
             DecisionView(
                 **_fields(DecisionView, row)

@@ -153,11 +153,12 @@ class AgentLink:
         if expiring or self._told_expiring:
             self._tell_expiring(writer, expiring)
 
-    def _tell_expiring(self, writer: asyncio.StreamWriter, expiring: dict[int, tuple[float, str]]) -> None:
+    def _tell_expiring(self, writer: asyncio.StreamWriter, expiring: dict[int, tuple[float, float, str]]) -> None:
         for number in self._told_expiring - expiring.keys():
             writer.write(channel.encode_line(channel.Ended(id=number)))
         for number in expiring.keys() - self._told_expiring:
-            until_s, name = expiring[number]
+            until_s, limit_s, name = expiring[number]
             after_s = max(until_s - time.monotonic(), 0.0)
-            writer.write(channel.encode_line(channel.Expires(id=number, after_s=after_s, name=name)))
+            told = channel.Expires(id=number, after_s=after_s, name=name, limit_s=limit_s)
+            writer.write(channel.encode_line(told))
         self._told_expiring = set(expiring)

@@ -59,11 +59,13 @@ class Expires(_Message, frozen=True, kw_only=True, tag="expires"):
     Attributes:
         id: unique in the worker.
         name: what it is, for people.
+        limit_s: what it was given when it began, of which `after_s` is left; 0 for the same.
     """
 
     id: int
     after_s: float
     name: str = ""
+    limit_s: float = 0.0
 
 
 class Ended(_Message, frozen=True, kw_only=True, tag="ended"):

@@ -1,12 +1,15 @@
 """Checkpoints as folders that are either complete or not there: written aside, synced, then renamed.
 
 A committed checkpoint is `<folder>/step-<step>-round-<round>/` with its files and a `manifest.json` that names each
-file with its size and SHA-256. Its URI is the folder's path. It never changes after it was committed. A framework that
-writes a folder of its own is followed by `seal`, which commits that folder as it stands.
+file with its size and SHA-256. Its URI is the folder's path. No file of it is ever changed: other files for the same
+step and round take the place of the whole folder at once. A framework that writes a folder of its own is followed by
+`seal`, which commits that folder as it stands.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -28,6 +31,9 @@ _FILE_NAME = re.compile(rf"^{_NAME_PART}(/{_NAME_PART}){{0,7}}$")
 _UNFINISHED = ".unfinished"
 _READ_BYTES = 1024 * 1024
 _TEMPORARY = ".writing-"
+#: Of the system call renameat2: relative to the working directory, and both names change places.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -64,8 +70,9 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
 def write(folder: str | os.PathLike[str], step: int, files: Mapping[str, bytes], *, round: int = 0) -> str:  # noqa: A002 - the word of the whole protocol
     """Commit `files` as the training state after `step` steps, taken in `round`.
 
-    When this returns the checkpoint is on disk: every file, the manifest, the folder and its name were synced. Writing
-    a (step, round) that is already committed leaves the committed one as it is.
+    When this returns the checkpoint is on disk: every file, the manifest, the folder and its name were synced. Where
+    the same files are committed for this step and round already, nothing is done. Where other ones are, or damaged
+    ones, these take their place, at once where the file system can do that.
 
     Returns:
         The checkpoint's URI.
@@ -82,26 +89,27 @@ def write(folder: str | os.PathLike[str], step: int, files: Mapping[str, bytes],
     root = Path(folder).absolute()
     root.mkdir(parents=True, exist_ok=True)
     target = Path(path_of(root, step, round=round))
-    if target.exists():
-        with suppress(CheckpointDamaged, NotFound):
-            return verify(target).uri
-        _remove(target)
-    manifest = _Manifest(
-        format=1,
-        step=step,
-        round=round,
-        files=[_File(name=n, bytes=len(d), sha256=hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items())],
+    manifest = _encode(
+        _Manifest(
+            format=1,
+            step=step,
+            round=round,
+            files=[_File(name=n, bytes=len(d), sha256=hashlib.sha256(d).hexdigest()) for n, d in sorted(files.items())],
+        )
     )
+    with suppress(CheckpointDamaged, NotFound):
+        if verify(target).sha256 == hashlib.sha256(manifest).hexdigest():
+            return str(target)
     temporary = root / f"{_TEMPORARY}{target.name}-{secrets.token_hex(4)}"
     temporary.mkdir()
     try:
         for name, data in files.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             _write_synced(temporary / name, data)
-        _write_synced(temporary / MANIFEST, _encode(manifest))
+        _write_synced(temporary / MANIFEST, manifest)
         for below in {(temporary / name).parent for name in files} | {temporary}:
             _sync_folder(below)
-        temporary.rename(target)
+        _put_in_place(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -304,6 +312,34 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _put_in_place(written: Path, target: Path) -> None:
+    """Give a folder its name; what had it before is removed."""
+    try:
+        written.rename(target)
+        return
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+    if _exchanged(written, target):
+        _sync_folder(target.parent)
+        _remove(written)
+        return
+    # Not every file system over a network can exchange two names: the old one is out of the way for a moment.
+    aside = written.with_name(f"{written.name}-old")
+    target.rename(aside)
+    written.rename(target)
+    _sync_folder(target.parent)
+    _remove(aside)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether the two names could be exchanged, which the system does in one step."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
 def _remove(path: Path) -> None:

@@ -30,7 +30,7 @@ class Expiry:
             self._number = next(_numbers)
             until_s = time.monotonic() + self._after_s
             # Replaced, not changed: the sending thread may be walking through the old one.
-            self._state.expiring = {**self._state.expiring, self._number: (until_s, self._name)}
+            self._state.expiring = {**self._state.expiring, self._number: (until_s, self._after_s, self._name)}
         return self
 
     def __exit__(

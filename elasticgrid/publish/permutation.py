@@ -13,11 +13,25 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from operator import index
 
 from elasticgrid.core.errors import InvalidInput
 
 MAX_LENGTH = 2**48
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def whole(name: str, value: int) -> int:
+    """`value` as Python's own integer, whatever kind of whole number it is: numpy's have other methods.
+
+    Raises:
+        InvalidInput: it is no whole number; a float is none, even without a fraction.
+    """
+    try:
+        return index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise InvalidInput(f"a whole number is wanted, not a {kind}", where=name, hint=f"int({name})") from None
 
 
 class Permutation:
@@ -29,12 +43,13 @@ class Permutation:
         epoch: likewise.
 
     Raises:
-        InvalidInput: the length is out of range.
+        InvalidInput: the length is out of range, or one of them is no whole number.
     """
 
     __slots__ = ("_keys", "_left_bits", "_left_mask", "_length", "_right_bits", "_right_mask")
 
     def __init__(self, length: int, *, seed: int, epoch: int) -> None:
+        length, seed, epoch = whole("length", length), whole("seed", seed), whole("epoch", epoch)
         if not 1 <= length <= MAX_LENGTH:
             raise InvalidInput("a data set has from 1 to 2^48 samples", where=f"length {length}")
         bits = max(2, (length - 1).bit_length())

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from elasticgrid.core.errors import InvalidInput
-from elasticgrid.publish.permutation import Permutation
+from elasticgrid.publish.permutation import Permutation, whole
 
 _FORMAT = 1
 
@@ -43,10 +43,12 @@ class ElasticSampler:
         shuffle: False for the order of the data set.
 
     Raises:
-        InvalidInput: there are no samples, or no such rank.
+        InvalidInput: there are no samples, or no such rank, or a number is no whole one.
     """
 
     def __init__(self, length: int, *, rank: int = 0, world_size: int = 1, seed: int = 0, shuffle: bool = True) -> None:
+        length, seed = whole("length", length), whole("seed", seed)
+        rank, world_size = whole("rank", rank), whole("world_size", world_size)
         if not 0 <= rank < world_size:
             raise InvalidInput("a rank is from 0 to below the size of its world", where=f"rank {rank} of {world_size}")
         self._length = length
@@ -119,8 +121,9 @@ class ElasticSampler:
         """The world was trained on so many samples more: on all ranks together, the same call on each.
 
         Raises:
-            InvalidInput: less than none.
+            InvalidInput: less than none, or no whole number.
         """
+        samples = whole("samples", samples)
         if samples < 0:
             raise InvalidInput("training does not go back", where=f"{samples} samples", hint="use load_state_dict")
         self._position += samples
@@ -175,15 +178,16 @@ class CyclingIterator:
         epochs: after how many to end; None for never.
 
     Raises:
-        InvalidInput: a batch of no samples.
+        InvalidInput: a batch of no samples, or a number that is no whole one.
     """
 
     def __init__(self, sampler: ElasticSampler, *, global_batch: int, epochs: int | None = None) -> None:
+        global_batch = whole("global_batch", global_batch)
         if global_batch < 1:
             raise InvalidInput("a batch has at least one sample", where=f"global_batch {global_batch}")
         self._sampler = sampler
         self._global_batch = global_batch
-        self._end = None if epochs is None else epochs * sampler.length
+        self._end = None if epochs is None else whole("epochs", epochs) * sampler.length
 
     def __iter__(self) -> CyclingIterator:
         return self

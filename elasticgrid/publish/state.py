@@ -10,8 +10,8 @@ class TrainerState:
         steps_completed: written by the training thread.
         checkpointed: (step, uri) of the last checkpoint told; written by the training thread.
         stopped_at: the step at which `should_stop` was first true; written by the training thread.
-        expiring: by number, what was said to end in time and has not: when by `time.monotonic`, and its name; a new
-            dictionary with every change, written by the training thread.
+        expiring: by number, what was said to end in time and has not: when by `time.monotonic`, how long it was given,
+            and its name; a new dictionary with every change, written by the training thread.
         stop_at: the step the agents agreed on; written by the sending thread.
         published: samples the bus has acknowledged; written by the sending thread.
         spooled: samples in this hook's spool file; written by the sending thread.
@@ -23,7 +23,7 @@ class TrainerState:
         self.steps_completed = resume_step
         self.checkpointed: tuple[int, str] | None = None
         self.stopped_at: int | None = None
-        self.expiring: dict[int, tuple[float, str]] = {}
+        self.expiring: dict[int, tuple[float, float, str]] = {}
         self.stop_at: int | None = None
         self.published = 0
         self.spooled = 0

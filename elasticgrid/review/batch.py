@@ -58,9 +58,10 @@ class Batch:
         return agreeing >= 3
 
     @property
-    def scale(self) -> ev.ScaleDecided | None:
-        """The size it decides on, when that is a part of it."""
-        return next((r.event.data for r in self.records if isinstance(r.event.data, ev.ScaleDecided)), None)
+    def rests_on(self) -> ev.ScaleDecided | ev.GapDecided | None:
+        """The part of it that carries signals, when there is one."""
+        kinds = ev.ScaleDecided | ev.GapDecided
+        return next((r.event.data for r in self.records if isinstance(r.event.data, kinds)), None)
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -187,19 +188,35 @@ def _times_of(record: DecisionRecord) -> Iterator[int]:
 
 
 def _signals_said(batch: Batch) -> Iterator[ev.Signals]:
-    """The signals the decision carries, and the same with what its rules say that they compared."""
-    scale = batch.scale
-    if scale is None:
+    """The signals the decision carries, and the same with what else it says that these were."""
+    data = batch.rests_on
+    if data is None:
         return
-    yield scale.signals
+    signals = data.signals
+    yield signals
+    for field, value in _gap_said(data) if isinstance(data, ev.GapDecided) else _compared(data, batch.first.basis):
+        if field in signals.__struct_fields__ and getattr(signals, field) != value:
+            yield replace(signals, **{field: value})
+
+
+def _compared(scale: ev.ScaleDecided, basis: ev.Basis) -> Iterator[tuple[str, int]]:
+    """Signals by what the rules say that they compared."""
     for check in scale.checks:
         for name, value in check.numbers.items():
             if name == "age_ms":
-                for record in batch.records[:1]:
-                    yield replace(scale.signals, last_sample_ms=record.basis.as_of_ms - value)
-            field = "round_steps" if name == "steps" else name
-            if field in scale.signals.__struct_fields__ and getattr(scale.signals, field) != value:
-                yield replace(scale.signals, **{field: value})
+                yield "last_sample_ms", basis.as_of_ms - value
+            yield "round_steps" if name == "steps" else name, value
+
+
+def _gap_said(gap: ev.GapDecided) -> Iterator[tuple[str, int]]:
+    """Signals by what the decision itself says of the gap."""
+    yield "round", gap.round
+    yield "gap_from_ms", gap.from_ms
+    yield "gap_until_ms", gap.until_ms
+    yield "gap_threshold_ms", gap.threshold_ms
+    yield "gap_steps", gap.steps
+    yield "gap_work_us", gap.work_us
+    yield "gap_longest_us", gap.longest_step_us
 
 
 # --------------------------------------------------------------------------------------------------------------------

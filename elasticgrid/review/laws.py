@@ -8,6 +8,7 @@ from typing import Any, Final
 from elasticgrid.core import events as ev
 from elasticgrid.core.fleet import FleetState
 from elasticgrid.core.fleet_state import usable
+from elasticgrid.core.gaps import FLOOR_MS
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.job import JobState, cost_microdollars
 from elasticgrid.review.costs import CostLedger
@@ -33,13 +34,14 @@ _COSTED: Final = frozenset(
 class _JobLaws:
     """What the laws remember of a job that is not over."""
 
-    __slots__ = ("checkpoint_step", "illegal", "intents", "ledger", "live", "number", "round")
+    __slots__ = ("checkpoint_step", "gap_until_ms", "illegal", "intents", "ledger", "live", "number", "round")
 
     def __init__(self) -> None:
         self.illegal = 0
         self.number = 0
         self.round = 0
         self.checkpoint_step = 0
+        self.gap_until_ms = 0
         #: (attempt, launch or stop) -> where it was asked for.
         self.intents: dict[tuple[str, str], int] = {}
         #: assignment -> the attempt that lives.
@@ -68,7 +70,7 @@ class Laws:
         event = recorded.event
         if not self.ids.add(event.id, recorded.sequence, recorded.recorded_ms):
             self.breach("unique_ids", event, recorded.sequence, f"the identifier {event.id} was there before")
-        if after is None or isinstance(event, ev.UnknownEvent) or (after.spec is None and not self._complete):
+        if after is None or not isinstance(event, ev.Event) or (after.spec is None and not self._complete):
             return
         key = (event.tenant, event.job)
         if key in self._over:
@@ -184,6 +186,16 @@ class Laws:
             self.breach("checkpoints_increase", event, recorded.sequence, says)
         job.checkpoint_step = max(job.checkpoint_step, data.checkpoint.step)
 
+    def _gap(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, data: ev.GapDecided) -> None:
+        lasted_ms = data.until_ms - data.from_ms
+        if lasted_ms <= max(data.threshold_ms, FLOOR_MS):
+            says = f"a gap of {lasted_ms} ms is none, it has to be longer than {max(data.threshold_ms, FLOOR_MS)} ms"
+            self.breach("gaps_are_long", event, recorded.sequence, says)
+        if data.from_ms < job.gap_until_ms:
+            says = f"a gap begins at {data.from_ms}, before the last one ended at {job.gap_until_ms}"
+            self.breach("gaps_follow", event, recorded.sequence, says)
+        job.gap_until_ms = max(job.gap_until_ms, data.until_ms)
+
     def _ended(self, job: _JobLaws, recorded: ev.Recorded, event: ev.Event, state: JobState) -> None:
         for (attempt, what), sequence in job.intents.items():
             says = f"the job is over and the {what} of {attempt}, asked for at {sequence}, has no outcome"
@@ -248,4 +260,5 @@ _CHECKS: Final[dict[type[Any], _Check]] = {
     ev.LaunchStopped: Laws._launch_over,
     ev.WorldDecided: Laws._world,
     ev.NodeCheckpointed: Laws._checkpoint,
+    ev.GapDecided: Laws._gap,
 }

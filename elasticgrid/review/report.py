@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from elasticgrid.log.archive_format import MissingRecords
 from elasticgrid.review.differences import Difference
 
 
@@ -78,13 +79,15 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         decisions: decisions (batches of events) in the log; each is one of the next three.
         verified: re-taken with the same result.
         diverged: re-taken with another result, or not decidable at all.
-        unverifiable: of jobs that stopped, or whose history is not all there.
+        unverifiable: of jobs that stopped, or whose history is not all there; `imported` of them are of jobs that came
+            out of another grid's archive, which is what can be verified.
         from_samples, from_values: of the re-taken decisions with signals, those whose window was rebuilt from raw
             samples, and those that were re-taken from the values they carry.
         divergences: the first one of each job.
         laws: breaches of the laws; at most 1,000, `law_breaches` counts all.
         open_intents: of jobs that are not over.
         stopped: jobs with events of unknown types.
+        missing: records that a salvage of a damaged archive did not find.
     """
 
     events: int
@@ -103,6 +106,8 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     law_breaches: int = 0
     open_intents: tuple[OpenIntent, ...] = ()
     stopped: tuple[StoppedJob, ...] = ()
+    imported: int = 0
+    missing: tuple[MissingRecords, ...] = ()
 
     @property
     def ok(self) -> bool:

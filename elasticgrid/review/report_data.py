@@ -15,11 +15,12 @@ from elasticgrid.core.errors import NotFound
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState, cost_microdollars
 from elasticgrid.core.samples import admit, decode_batch
+from elasticgrid.core.worker_exits import message_of
 from elasticgrid.log.archive_format import SampleMessage, SampleRange
 from elasticgrid.review.card import DecisionCard, decision_card
 from elasticgrid.review.report import VerifyReport
 from elasticgrid.review.report_lanes import Lane, LaneTracker
-from elasticgrid.review.timeline import TimelineLine, timeline
+from elasticgrid.review.timeline import TimelineFilter, TimelineLine, timeline
 from elasticgrid.review.verify import verify
 from elasticgrid.review.whatif import WhatIf
 
@@ -38,7 +39,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures of one class.
+    """Failures of one class in a job.
 
     Attributes:
         failure: its class, or how a node was seen to be gone.
@@ -47,6 +48,8 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
         last_ms, last_text: the last one.
     """
 
+    tenant: str
+    job: str
     failure: str
     what: str
     count: int
@@ -54,6 +57,11 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int
     last_text: str
     last_sequence: int
+
+    @property
+    def name(self) -> str:
+        """The job, `<tenant>/<job>`."""
+        return f"{self.tenant}/{self.job}"
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +71,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
         training: nodes in the world over time; `paid` nodes that cost something; `rate` USD per hour; `cost` USD.
         queue: share of the step spent waiting for a worker, 0 to 1; `queue_from` says whether from the raw samples or
             from the values in the decisions.
+        gaps: in the samples of its rounds, as they are on record.
         cards: of every change of size, and of the last decision.
     """
 
@@ -89,6 +98,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     cost: tuple[Point, ...]
     queue: tuple[Point, ...]
     queue_from: str
+    gaps: tuple[ev.GapDecided, ...]
     cards: tuple[DecisionCard, ...]
     cards_left_out: int
 
@@ -140,12 +150,13 @@ class _Job:
         self.training: list[Point] = []
         self.told_queue: list[Point] = []
         self.queue: list[Point] = []
+        self.gaps: list[ev.GapDecided] = []
         self.last_sample_ms = 0
         self.silent = (0, 0)
 
     def take(self, recorded: ev.Recorded, data: ev.EventData, state: JobState) -> None:
         at_ms = recorded.recorded_ms
-        if isinstance(data, ev.ScaleDecided | ev.PlacementDecided):
+        if isinstance(recorded.event, ev.Event) and recorded.event.basis is not None:
             self.decided.append(recorded)
         if isinstance(data, ev.ScaleDecided):
             self.ups += data.action == "up"
@@ -155,6 +166,8 @@ class _Job:
                 self.changed.append(recorded.sequence)
             if data.signals.step_us:
                 self.told_queue.append(Point(at_ms, data.signals.queue_us / data.signals.step_us))
+        elif isinstance(data, ev.GapDecided):
+            self.gaps.append(data)
         elif isinstance(data, ev.NodeStarted):
             if state.round_active_ms == at_ms and (not self.training or self.training[-1].value != len(state.members)):
                 self.training.append(Point(at_ms, len(state.members)))
@@ -208,7 +221,7 @@ def gather(
     fold = GridFold(memory=1)
     jobs: dict[JobKey, _Job] = {}
     lanes = LaneTracker()
-    failures: dict[tuple[str, str], FailureCount] = {}
+    failures: dict[tuple[JobKey, str, str], FailureCount] = {}
     first_ms = 0
     skew = (0, "")
     for recorded in records:
@@ -225,7 +238,7 @@ def gather(
             continue
         jobs.setdefault(key, _Job()).take(recorded, event.data, state)
         lanes.take(key, recorded, event.data)
-        _count_failure(failures, recorded, event.data, lanes.provider_of(key, event.data))
+        _count_failure(failures, key, recorded, event.data, lanes.provider_of(key, event.data))
     for message in samples or ():
         found = jobs.get(parse_sample_subject(message.subject) or ("", ""))
         if found is not None:
@@ -237,7 +250,7 @@ def gather(
     states.sort(key=lambda state: -cost_microdollars(state, last_ms))
     shown = states[:MAX_JOBS]
     made = lanes.lanes(last_ms)
-    lines = list(islice(_lines(records, job), MAX_LINES))
+    lines = list(islice(_lines(records, job, complete), MAX_LINES))
     silent = max([each.silent for each in jobs.values()], default=(0, 0))
     return ReportData(
         source=source,
@@ -250,7 +263,7 @@ def gather(
         jobs_left_out=len(states) - len(shown),
         lanes=tuple(lane for lane in made if any((lane.tenant, lane.job) == (s.tenant, s.id) for s in shown)),
         lines=tuple(lines),
-        lines_left_out=sum(1 for _ in _lines(records, job)) - len(lines),
+        lines_left_out=sum(1 for _ in _lines(records, job, complete)) - len(lines),
         failures=tuple(sorted(failures.values(), key=lambda each: -each.count)),
         verification=verify(records, samples, samples_held=samples_held, complete=complete),
         skew_ms=skew[0],
@@ -261,18 +274,23 @@ def gather(
     )
 
 
-def _lines(records: Iterable[ev.Recorded], job: JobKey | None) -> Iterable[TimelineLine]:
-    return (line for line in timeline(records) if job is None or (line.tenant, line.job) == job)
+def _lines(records: Iterable[ev.Recorded], job: JobKey | None, complete: bool) -> Iterable[TimelineLine]:
+    shown = TimelineFilter(tenant=job[0], job=job[1]) if job is not None else TimelineFilter()
+    return timeline(records, shown, complete=complete)
 
 
 def _count_failure(
-    failures: dict[tuple[str, str], FailureCount], recorded: ev.Recorded, data: ev.EventData, provider: str
+    failures: dict[tuple[JobKey, str, str], FailureCount],
+    key: JobKey,
+    recorded: ev.Recorded,
+    data: ev.EventData,
+    provider: str,
 ) -> None:
     if isinstance(data, ev.LaunchFailed):
         what, failure, text = "launch", str(data.failure), data.text
     elif isinstance(data, ev.NodeFailed):
         first = data.exits[0] if data.exits else ev.WorkerExit(rank=-1, code=0)
-        said = first.last_lines.strip().rsplit("\n", 1)[-1]
+        said = message_of(first)
         what, failure, text = "worker", str(data.failure), f"rank {first.rank} ended with {first.code}: {said}"
     elif isinstance(data, ev.NodeLost):
         what, failure, text = "node", str(data.evidence), f"{data.node} {data.text}".strip()
@@ -280,10 +298,12 @@ def _count_failure(
         what, failure, text = "worker", f"stuck: {data.what}", f"{data.node}: {data.detail}"
     else:
         return
-    before = failures.get((what, failure))
+    before = failures.get((key, what, failure))
     providers = dict(before.providers) if before is not None else {}
     providers[provider] = providers.get(provider, 0) + 1
-    failures[what, failure] = FailureCount(
+    failures[key, what, failure] = FailureCount(
+        tenant=key[0],
+        job=key[1],
         failure=failure,
         what=what,
         count=before.count + 1 if before is not None else 1,
@@ -324,6 +344,7 @@ def _job_report(state: JobState, gathered: _Job, lanes: Iterable[Lane], last_ms:
         cost=cost,
         queue=thinned(gathered.queue or gathered.told_queue),
         queue_from="samples" if gathered.queue else "decisions",
+        gaps=tuple(gathered.gaps),
         cards=cards,
         cards_left_out=left_out,
     )
@@ -338,15 +359,11 @@ def _cards(state: JobState, gathered: _Job) -> tuple[tuple[DecisionCard, ...], i
     scales = [each.sequence for each in gathered.decided if _is_scale(each)]
     wanted = [*gathered.changed, *(scales[-1:] if scales[-1:] != gathered.changed[-1:] else [])]
     shown = wanted[:MAX_CARDS]
-    ends: dict[int, int] = {}
-    numbers: dict[int, int] = {}
-    for each in gathered.decided:
-        assert isinstance(each.event, ev.Event)
-        number = each.event.basis.number if each.event.basis is not None else 0
-        if _is_scale(each):
-            numbers[number] = each.sequence
-        ends[numbers.get(number, each.sequence)] = each.sequence
-    cards = tuple(decision_card(gathered.decided, state.tenant, state.id, sequence=ends[each]) for each in shown)
+    cards = tuple(
+        # What became of the last one is told as well.
+        decision_card(gathered.decided, state.tenant, state.id, sequence=each if each != scales[-1] else None)
+        for each in shown
+    )
     return cards, len(wanted) - len(shown)
 
 

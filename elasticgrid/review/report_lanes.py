@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.gaps import cause_text
 from elasticgrid.core.grid import JobKey
 
 Doing = Literal["launching", "booting", "waiting", "training", "draining"]
@@ -22,7 +23,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something happened on a node: `lost`, `failed`, `stuck`, `notice`, `checkpoint`, `launch failed`."""
+    """Something happened on a node: `lost`, `failed`, `stuck`, `gap`, `notice`, `checkpoint`, `launch failed`."""
 
     what: str
     time_ms: int
@@ -54,15 +55,32 @@ class _Node:
         self.price = price
         self.doing: Doing | None = "launching"
         self.since_ms = at_ms
+        #: Since when it waits as a member of a world; None when it is in none, or has said that it trains.
+        self.member_since_ms: int | None = None
         self.charged_from_ms: int | None = None
         self.gone_ms: int | None = None
         self.bars: list[Bar] = []
         self.marks: list[Mark] = []
 
     def turn(self, doing: Doing | None, at_ms: int) -> None:
-        if self.doing is not None and at_ms > self.since_ms:
-            self.bars.append(Bar(self.doing, self.since_ms, at_ms))
-        self.doing, self.since_ms = doing, at_ms
+        if doing == "training":
+            self.member_since_ms = None
+        self.bars.extend(self.open_bars(at_ms))
+        self.doing, self.since_ms, self.member_since_ms = doing, at_ms, None
+
+    def trains(self) -> bool:
+        """Whether it says that it trains, or is to train and says nothing of it."""
+        return self.doing == "training" or self.member_since_ms is not None
+
+    def open_bars(self, until_ms: int) -> tuple[Bar, ...]:
+        """What it does now."""
+        if self.doing is None:
+            return ()
+        joined_ms = self.member_since_ms
+        bars: tuple[Bar, ...] = (Bar(self.doing, self.since_ms, until_ms),)
+        if joined_ms is not None:
+            bars = (Bar(self.doing, self.since_ms, joined_ms), Bar("training", joined_ms, until_ms))
+        return tuple(bar for bar in bars if bar.to_ms > bar.from_ms)
 
     def end(self, at_ms: int) -> None:
         if self.gone_ms is None:
@@ -71,12 +89,17 @@ class _Node:
 
 
 class LaneTracker:
-    """Follows the nodes of all jobs."""
+    """Follows the nodes of all jobs.
+
+    Members of a world train from their first step on. Where no node of a job ever told of one, as without the hook,
+    they are taken to train from the beginning of the world.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[JobKey, str], _Node] = {}
         self._attempts: dict[tuple[JobKey, str], tuple[str, ...]] = {}
         self._homes: dict[tuple[JobKey, str], str] = {}
+        self._telling: set[JobKey] = set()
 
     def provider_of(self, key: JobKey, data: ev.EventData) -> str:
         """Where what the event is about is."""
@@ -106,10 +129,20 @@ class LaneTracker:
         elif isinstance(data, ev.LaunchStopped):
             for node in self._of(key, data.attempt):
                 node.end(at_ms)
+        elif isinstance(data, ev.WorldDecided):
+            for member in data.members:
+                found = self._nodes.get((key, member.node))
+                if found is not None and found.doing == "waiting" and key not in self._telling:
+                    found.member_since_ms = at_ms
         elif isinstance(data, ev.DrainDecided):
             for (job, _), node in self._nodes.items():
-                if job == key and node.doing == "training":
+                if job == key and node.trains():
                     node.turn("draining", at_ms)
+        elif isinstance(data, ev.GapDecided):
+            text = f"no sample for {(data.until_ms - data.from_ms) / 1000:.0f} s: {cause_text(data)}"
+            for (job, _), node in self._nodes.items():
+                if job == key and node.doing == "training":
+                    node.marks.append(Mark("gap", data.from_ms, text))
         else:
             self._node(key, data, at_ms)
 
@@ -124,6 +157,7 @@ class LaneTracker:
             node.charged_from_ms = node.charged_from_ms or at_ms
             node.turn("waiting", at_ms)
         elif isinstance(data, ev.NodeStarted):
+            self._tells(key)
             node.turn("training", at_ms)
         elif isinstance(data, ev.NodeCheckpointed):
             node.marks.append(Mark("checkpoint", at_ms, f"checkpoint of step {data.checkpoint.step}"))
@@ -143,13 +177,18 @@ class LaneTracker:
         elif isinstance(data, ev.NodeLeft):
             node.end(at_ms)
 
+    def _tells(self, key: JobKey) -> None:
+        """The job tells of its steps: members that have not done so yet wait for their first one."""
+        if key not in self._telling:
+            self._telling.add(key)
+            for (job, _), node in self._nodes.items():
+                if job == key:
+                    node.member_since_ms = None
+
     def lanes(self, until_ms: int) -> tuple[Lane, ...]:
         """All lanes, by provider, in the order of their launches; what goes on is drawn to `until_ms`."""
         made = []
         for ((tenant, job), name), node in self._nodes.items():
-            bars = list(node.bars)
-            if node.doing is not None and until_ms > node.since_ms:
-                bars.append(Bar(node.doing, node.since_ms, until_ms))
             made.append(
                 Lane(
                     provider=node.provider,
@@ -159,7 +198,7 @@ class LaneTracker:
                     price_microdollars_per_hour=node.price,
                     charged_from_ms=node.charged_from_ms,
                     gone_ms=node.gone_ms,
-                    bars=tuple(bars),
+                    bars=(*node.bars, *node.open_bars(until_ms)),
                     marks=tuple(node.marks),
                 )
             )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from elasticgrid import utc
+from elasticgrid.review.card import DecisionCard, later_text, next_text, placement_title
 from elasticgrid.review.report_data import JobReport, ReportData
 from elasticgrid.review.report_words import (
     QUESTIONS,
+    candidate_rows,
     card_title,
     cell,
     checks_of,
-    clock,
     difference,
     difference_words,
-    lasted,
     model_words,
-    moment,
+    rule_rows,
     signals_of_card,
+    span_of,
     story_of,
     title_of,
 )
@@ -40,7 +42,7 @@ def markdown_report(data: ReportData) -> str:
 
 def _parts(data: ReportData) -> Iterator[str]:
     yield f"# {plain(title_of(data))}\n"
-    yield f"{moment(data.first_ms)} to {moment(data.last_ms)} UTC, {data.events:,} events, from {plain(data.source)}.\n"
+    yield f"{span_of(data)}, {data.events:,} events, from {plain(data.source)}.\n"
     yield "## What happened\n"
     for job in data.jobs:
         yield from _job(job, data)
@@ -55,16 +57,26 @@ def _parts(data: ReportData) -> Iterator[str]:
     )
     yield "\n## Decisions\n"
     for job in data.jobs:
+        yield f"### {plain(job.name)}\n"
         for card in job.cards:
-            yield f"- **{plain(card_title(card))}**: {plain(card.reason)}"
-            yield f"  {plain(signals_of_card(card))}"
-    yield "\n## Failures\n"
+            yield from _card(card)
+        if job.cards_left_out:
+            yield f"{job.cards_left_out:,} decisions are not shown.\n"
+    yield "## Failures\n"
     if data.failures:
         rows = [
-            (each.failure, each.what, each.count, ", ".join(each.providers), clock(each.last_ms), each.last_text)
+            (
+                each.name,
+                each.failure,
+                each.what,
+                each.count,
+                ", ".join(f"{name} {count}" for name, count in each.providers.items()),
+                utc.precise(each.last_ms),
+                each.last_text,
+            )
             for each in data.failures
         ]
-        yield from _table(("class", "of a", "times", "where", "last", "its words"), rows)
+        yield from _table(("job", "class", "of a", "times", "where", "last", "its words"), rows)
     else:
         yield "No launch, worker or node failed.\n"
     if data.what_if is not None:
@@ -72,12 +84,13 @@ def _parts(data: ReportData) -> Iterator[str]:
     yield "## Timeline\n"
     lines = data.lines[:MAX_LINES]
     yield from _table(
-        ("event", "time", "since", "actor", "what", "change", "reason"),
+        ("event", "time", "since", "job", "actor", "what", "change", "reason"),
         [
             (
                 line.sequence,
-                clock(line.time_ms),
-                f"+{lasted(line.delta_ms)}",
+                utc.precise(line.time_ms),
+                f"+{utc.lasted(line.delta_ms)}",
+                f"{line.tenant}/{line.job}" if line.job else "",
                 line.actor,
                 line.what,
                 f"{line.before} → {line.after}" if line.before else line.after,
@@ -97,6 +110,23 @@ def _job(job: JobReport, data: ReportData) -> Iterator[str]:
     yield f"### {plain(job.name)}: {plain(job.phase)}\n"
     yield from (f"- {plain(line)}" for line in story_of(job, data.last_ms))
     yield f"- {job.ups} decisions up, {job.downs} down, {job.holds} hold\n"
+
+
+def _card(card: DecisionCard) -> Iterator[str]:
+    yield f"#### {plain(card_title(card))}\n"
+    yield f"{plain(card.reason)}. {plain(signals_of_card(card))}\n"
+    yield from _table(("rule", "verdict", "compared", "says"), rule_rows(card))
+    if card.placement_sequence >= card.sequence:
+        yield f"Where: {plain(placement_title(card))}\n"
+        if card.candidates:
+            yield from _table(("provider", "free", "taken", "USD/h", "why not"), candidate_rows(card))
+        if card.policy_broken:
+            yield f"{plain(card.policy_broken)}\n"
+    if card.later:
+        yield "Decided since:\n"
+        yield from (f"- {utc.precise(each.time_ms)} {plain(later_text(each))}" for each in card.later)
+        yield ""
+    yield f"Decision {card.number}, event {card.sequence}; {plain(next_text(card))}.\n"
 
 
 def _what_if(answer: WhatIf) -> Iterator[str]:

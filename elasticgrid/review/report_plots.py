@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from elasticgrid.review.report_data import JobReport, Point, ReportData
 from elasticgrid.review.report_lanes import Doing
+from elasticgrid.review.timeline import nodes_text
 
 Plot = dict[str, Any]
 
@@ -25,6 +26,7 @@ _SYMBOLS: Final = {
     "lost": "x",
     "failed": "diamond",
     "stuck": "square",
+    "gap": "hourglass-open",
     "notice": "triangle-left",
     "launch failed": "x-open",
     "checkpoint": "line-ns-open",
@@ -78,7 +80,7 @@ def lanes_plot(data: ReportData) -> Plot:
                     "type": "scatter",
                     "mode": "markers",
                     "name": what,
-                    "colour": "text" if what == "checkpoint" else "bad",
+                    "colour": "text" if what in ("checkpoint", "gap") else "bad",
                     "symbol": symbol,
                     "x": [mark.time_ms for _, mark in marks],
                     "y": [name for name, _ in marks],
@@ -100,7 +102,7 @@ def lanes_plot(data: ReportData) -> Plot:
                 "x": [card.time_ms for _, card in decisions],
                 "y": ["decisions"] * len(decisions),
                 "customdata": [
-                    label(f"{job.name}: {card.current_nodes} -> {card.target_nodes} nodes, {card.rule}")
+                    label(f"{job.name}: {card.current_nodes} -> {nodes_text(card.target_nodes)}, {card.rule}")
                     for job, card in decisions
                 ],
                 "hovertemplate": "%{customdata}<extra></extra>",
@@ -185,6 +187,6 @@ def at_its_highest(job: JobReport) -> str:
     dearest = max((point.value for point in job.rate), default=0.0)
     queue = max((point.value for point in job.queue), default=0.0)
     return (
-        f"{job.name} trained on up to {most:.0f} nodes, cost up to ${dearest:,.4g} an hour and"
+        f"{job.name} trained on up to {nodes_text(round(most))}, cost up to ${dearest:,.4g} an hour and"
         f" ${job.cost_microdollars / 1e6:,.4g} in all; steps waited for a worker for up to {queue:.0%} of their time."
     )

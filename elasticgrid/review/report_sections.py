@@ -5,25 +5,27 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Sequence
 
+from elasticgrid import utc
 from elasticgrid.review import report_plots as plots
-from elasticgrid.review.card import DecisionCard
+from elasticgrid.review.card import DecisionCard, later_text, next_text, placement_title
 from elasticgrid.review.report_data import JobReport, ReportData
 from elasticgrid.review.report_words import (
     QUESTIONS,
+    candidate_rows,
     card_title,
     cell,
     checks_of,
-    clock,
     difference,
     difference_words,
     dollars,
-    lasted,
     model_words,
-    moment,
+    rule_rows,
     signals_of_card,
+    span_of,
     story_of,
     title_of,
 )
+from elasticgrid.review.timeline import TimelineLine, nodes_text
 from elasticgrid.review.whatif import WhatIf
 
 title = title_of
@@ -55,7 +57,7 @@ def header(data: ReportData) -> str:
     links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in parts)
     return (
         f"<header><h1>{escaped(title_of(data))}</h1>"
-        f'<p class="quiet">{moment(data.first_ms)} to {moment(data.last_ms)} UTC · {data.events:,} events · from'
+        f'<p class="quiet">{span_of(data)} · {data.events:,} events · from'
         f' <span class="mono">{escaped(data.source)}</span></p>'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>'
     )
@@ -125,7 +127,7 @@ def _job(job: JobReport, data: ReportData) -> str:
     sizes = [point.value for point in job.training if point.value]
     tiles = (
         ("cost", dollars(job.cost_microdollars)),
-        ("time", lasted(end_ms - job.submitted_ms)),
+        ("time", utc.lasted(end_ms - job.submitted_ms)),
         ("steps", f"{job.steps:,}"),
         ("nodes trained on", f"{min(sizes):.0f} to {max(sizes):.0f}" if sizes else "none"),
         ("decisions up / down / hold", f"{job.ups} / {job.downs} / {job.holds}"),
@@ -172,16 +174,16 @@ def _lanes(data: ReportData) -> str:
         (
             lane.provider,
             lane.node,
-            lane.job,
+            f"{lane.tenant}/{lane.job}",
             bar.doing,
-            clock(bar.from_ms),
-            lasted(bar.to_ms - bar.from_ms),
+            utc.precise(bar.from_ms),
+            utc.lasted(bar.to_ms - bar.from_ms),
         )
         for lane in data.lanes
         for bar in lane.bars
     ]
     table = _table(("provider", "node", "job", "did", "@from", "#for"), rows, "What each node did")
-    caption = f"What each of {len(data.lanes)} nodes did over time; the table below says the same"
+    caption = f"What {nodes_text(len(data.lanes))} did over time; the table below says the same"
     hidden = _left_out(max(len(data.lanes) - plots.MAX_LANES, 0), "later lanes")
     drawn = _plot("lanes", caption)
     if len(data.lanes) > _LANES_IN_SIGHT:
@@ -197,7 +199,7 @@ def _plots(data: ReportData) -> str:
     parts = [f"<p>{escaped(words)}{note}</p>{_NO_SCRIPT}"]
     for name, text in (("size", "Nodes"), ("queue", "Queue share"), ("rate", "USD an hour"), ("cost", "USD spent")):
         parts.append(f"<h3>{text}</h3>{_plot(name, f'{text} over time. {words}')}")
-    rows = [(job.name, clock(point.time_ms), f"{point.value:.0f}") for job in data.jobs for point in job.training]
+    rows = [(job.name, utc.precise(point.time_ms), f"{point.value:.0f}") for job in data.jobs for point in job.training]
     table = _table(("job", "@from", "#nodes training"), rows, "Nodes training over time")
     return "".join(parts) + f"<details><summary>Sizes as a table</summary>{table}</details>"
 
@@ -218,48 +220,31 @@ def _decisions(data: ReportData) -> str:
 def _card(card: DecisionCard) -> str:
     rules = _table(
         ("rule", "verdict", "+compared", "+says"),
-        [
-            (
-                rule.rule,
-                rule.verdict,
-                ", ".join(f"{name} {value:,}" for name, value in rule.numbers.items()),
-                rule.says,
-                {"decided": "decided", "not asked": "notasked"}.get(rule.verdict, ""),
-            )
-            for rule in card.rules
-        ],
+        [(*row, {"decided": "decided", "not asked": "notasked"}.get(row[1], "")) for row in rule_rows(card)],
         "Rules",
         row_class="verdict",
     )
     placed = ""
-    if card.candidates and card.placement_sequence >= card.sequence:
-        placed = f"<h3>Where: {card.placed_nodes} of {card.demand_nodes} nodes placed</h3>" + _table(
-            ("provider", "#free", "#taken", "#USD/h", "+why not"),
-            [
-                (
-                    each.provider,
-                    each.free,
-                    each.taken,
-                    f"{each.price_microdollars_per_hour / 1e6:,.4f}",
-                    ": ".join(filter(None, (each.refused, each.detail))),
-                )
-                for each in card.candidates
-            ],
-            "Providers",
-        )
-    words = "".join(f"<p>{escaped(each)}</p>" for each in (card.waiting, card.policy_broken) if each)
-    again = (
-        f"Time alone may change it at {clock(card.next_change_ms)}."
-        if card.next_change_ms is not None
-        else "Only new evidence can change it."
-    )
+    if card.placement_sequence >= card.sequence:
+        placed = f"<h3>Where: {escaped(placement_title(card))}</h3>"
+        if card.candidates:
+            columns = ("provider", "#free", "#taken", "#USD/h", "+why not")
+            placed += _table(columns, candidate_rows(card), "Providers")
+    broken = f"<p>{escaped(card.policy_broken)}</p>" if card.policy_broken else ""
+    later = "".join(f"<li>{utc.precise(each.time_ms)} {escaped(later_text(each))}</li>" for each in card.later)
+    since = f'<h3>Decided since</h3><ul class="facts">{later}</ul>' if later else ""
     return (
         f"<details><summary>{escaped(card_title(card))}</summary><p><b>{escaped(card.reason)}</b></p>"
-        f'<p>{escaped(signals_of_card(card))}</p>{rules}{placed}{words}<p class="quiet small">{again} Decision'
+        f"<p>{escaped(signals_of_card(card))}</p>{rules}{placed}{broken}{since}"
+        f'<p class="quiet small">{escaped(_sentence(next_text(card)))} Decision'
         f" {card.number}, event {card.sequence}, read through event {card.events_through} and sample"
         f" {card.samples_through}; policy {escaped(card.policy)} v{card.policy_version}, configuration"
         f" <code>{escaped(card.config_digest)}</code>.</p></details>"
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _failures(data: ReportData) -> str:
@@ -267,16 +252,17 @@ def _failures(data: ReportData) -> str:
         return '<p><span class="badge good">none</span> No launch, worker or node failed.</p>'
     rows = [
         (
+            each.name,
             each.failure,
             each.what,
             each.count,
             ", ".join(f"{name} {count}" for name, count in each.providers.items()),
-            clock(each.last_ms),
+            utc.precise(each.last_ms),
             each.last_text,
         )
         for each in data.failures
     ]
-    return _table(("class", "of a", "#times", "where", "@last", "+its words"), rows, "Failures by class")
+    return _table(("job", "class", "of a", "#times", "where", "@last", "+its words"), rows, "Failures by class")
 
 
 def _what_if(answer: WhatIf) -> str:
@@ -331,9 +317,9 @@ def _timeline(data: ReportData) -> str:
         change = f"{line.before} → {line.after}" if line.before else line.after
         rows.append(
             f'<tr data-kind="{escaped(line.what.split(".", 1)[0])}"><td class="n">{line.sequence}</td>'
-            f'<td class="when" data-value="{line.time_ms}">{clock(line.time_ms)}</td>'
-            f'<td class="n" data-value="{line.delta_ms}">+{lasted(line.delta_ms)}</td>'
-            f'<td class="word">{escaped(line.job)}</td><td class="word">{escaped(line.actor)}</td>'
+            f'<td class="when" data-value="{line.time_ms}">{utc.precise(line.time_ms)}</td>'
+            f'<td class="n" data-value="{line.delta_ms}">+{utc.lasted(line.delta_ms)}</td>'
+            f'<td class="word">{escaped(_job_of(line))}</td><td class="word">{escaped(line.actor)}</td>'
             f'<td class="word">{escaped(line.what)}</td>'
             f'<td class="long">{escaped(change)}</td><td class="long">{escaped(line.reason)}</td></tr>'
         )
@@ -346,6 +332,10 @@ def _timeline(data: ReportData) -> str:
         f"<tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
         + _left_out(data.lines_left_out, "later events")
     )
+
+
+def _job_of(line: TimelineLine) -> str:
+    return f"{line.tenant}/{line.job}" if line.job else ""
 
 
 def _post_mortem(data: ReportData) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from elasticgrid import utc
+from elasticgrid.core import events as ev
+from elasticgrid.core.gaps import cause_text
 from elasticgrid.review.card import DecisionCard
 from elasticgrid.review.report_data import JobReport, ReportData
+from elasticgrid.review.timeline import SKEW_TOLD_MS, nodes_text
 from elasticgrid.review.whatif import FirstDifference, WhatIfJob
 from elasticgrid.review.whatif_figures import Comparison
 
@@ -20,28 +23,6 @@ QUESTIONS = (
     ("Where we were lucky", ""),
     ("Actions", "Each with an owner and a date. `replay whatif` shows what another policy would have done."),
 )
-
-
-def moment(time_ms: int) -> str:
-    """A time for people, UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def clock(time_ms: int) -> str:
-    """The time of day, UTC."""
-    return moment(time_ms)[11:]
-
-
-def lasted(duration_ms: int) -> str:
-    """A duration for people."""
-    if abs(duration_ms) < 1_000:
-        return f"{duration_ms} ms"
-    seconds = duration_ms / 1000
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    if seconds < 7_200:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
 def dollars(microdollars: int) -> str:
@@ -66,6 +47,11 @@ def difference(line: Comparison) -> str:
     return f"{(after - before) / before:+.0%}" if isinstance(before, float) and before else f"{after - before:+,.4g}"
 
 
+def span_of(data: ReportData) -> str:
+    """From when to when the log goes."""
+    return f"{utc.precise(data.first_ms)} to {utc.precise(data.last_ms)} UTC"
+
+
 def title_of(data: ReportData) -> str:
     """The report's title."""
     names = [job.job for job in data.jobs[:3]]
@@ -77,21 +63,27 @@ def story_of(job: JobReport, last_ms: int) -> list[str]:
     """What happened to a job, in sentences."""
     end_ms = job.finished_ms or last_ms
     how = f"{job.name} {job.phase}" if job.finished_ms else f"{job.name} was {job.phase} when the log ended"
+    took = utc.lasted(end_ms - job.submitted_ms)
     said = [
-        f"{how} at step {job.steps} after {lasted(end_ms - job.submitted_ms)}, for {dollars(job.cost_microdollars)}."
+        f"{how} at step {job.steps} after {took}, for {dollars(job.cost_microdollars)}."
         + (f" Reason: {job.reason}." if job.reason and job.phase != "completed" else "")
     ]
     for card in job.cards:
         if card.action != "hold":
             direction = "grew" if card.action == "up" else "shrank"
-            size = f"from {card.current_nodes} to {card.target_nodes} nodes"
-            said.append(f"{clock(card.time_ms)}: it {direction} {size}: {card.reason} (rule {card.rule}).")
+            size = f"from {card.current_nodes} to {nodes_text(card.target_nodes)}"
+            said.append(f"{utc.precise(card.time_ms)}: it {direction} {size}: {card.reason} (rule {card.rule}).")
+    said += [
+        f"{utc.precise(gap.from_ms)}: no sample of round {gap.round} came for"
+        f" {utc.lasted(gap.until_ms - gap.from_ms)}: {cause_text(gap)} ({gap.cause})."
+        for gap in job.gaps
+    ]
     if job.deadline_ms is not None:
         late_ms = end_ms - job.deadline_ms
         said.append(
-            f"Its deadline was missed by {lasted(late_ms)}."
+            f"Its deadline was missed by {utc.lasted(late_ms)}."
             if late_ms > 0
-            else f"Its deadline was {'met' if job.finished_ms else 'not over'}, with {lasted(-late_ms)} left."
+            else f"Its deadline was {'met' if job.finished_ms else 'not over'}, with {utc.lasted(-late_ms)} left."
         )
     failures = [
         f"{count} of the {whose}"
@@ -115,37 +107,78 @@ def checks_of(data: ReportData) -> list[tuple[bool, str]]:
         ),
         (
             not found.law_breaches,
-            f"{found.law_breaches} laws of the log are broken" if found.law_breaches else "every law of the log holds",
+            f"{_counted(found.law_breaches, 'law of the log is', 'laws of the log are')} broken"
+            if found.law_breaches
+            else "every law of the log holds",
         ),
         (
             not found.missing_sequences,
-            f"{found.missing_sequences} sequences are missing" if found.missing_sequences else "no event is missing",
+            f"{_counted(found.missing_sequences, 'sequence is', 'sequences are')} missing"
+            if found.missing_sequences
+            else "no event is missing",
         ),
         (
             not found.open_intents,
-            f"{len(found.open_intents)} launches or stops have no outcome yet"
+            f"{_counted(len(found.open_intents), 'launch or stop has', 'launches or stops have')} no outcome yet"
             if found.open_intents
             else "every launch and every stop has its outcome",
         ),
         (
-            abs(data.skew_ms) < 2_000,
+            abs(data.skew_ms) < SKEW_TOLD_MS,
             f"clocks differ from the log's by at most {abs(data.skew_ms)} ms"
             + (f" ({data.skew_actor})" if data.skew_actor else ""),
         ),
     ]
     if data.has_samples:
-        since = f", from {clock(data.silent_from_ms)}" if data.silent_ms else ""
-        said.append((True, f"the longest silence between samples of a round: {lasted(data.silent_ms)}{since}"))
+        since = f", from {utc.precise(data.silent_from_ms)}" if data.silent_ms else ""
+        said.append((True, f"the longest silence between samples of a round: {utc.lasted(data.silent_ms)}{since}"))
     else:
         said.append((False, "the archive has no samples: signals are those that the decisions carry"))
     return said
 
 
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def rule_rows(card: DecisionCard) -> list[tuple[str, str, str, str]]:
+    """Of each rule: its name, verdict, what it compared and what it says."""
+    return [
+        (
+            rule.rule,
+            rule.verdict,
+            ", ".join(f"{name} {value:,}" for name, value in rule.numbers.items()),
+            rule.says,
+        )
+        for rule in card.rules
+    ]
+
+
+def candidate_rows(card: DecisionCard) -> list[tuple[str, int, int, str, str]]:
+    """Of each provider of the decision's placement: name, free, taken, USD per hour, and why no more was taken."""
+    return [
+        (
+            each.provider,
+            each.free,
+            each.taken,
+            f"{each.price_microdollars_per_hour / 1e6:,.4f}",
+            ": ".join(filter(None, (each.refused, each.detail, _until(each)))),
+        )
+        for each in card.candidates
+    ]
+
+
+def _until(candidate: ev.Candidate) -> str:
+    return f"until {utc.moment(candidate.until_ms)} UTC" if candidate.until_ms is not None else ""
+
+
 def card_title(card: DecisionCard) -> str:
     """A decision in one line."""
     if card.action == "hold":
-        return f"{clock(card.time_ms)} hold {card.current_nodes} nodes: {card.rule}"
-    return f"{clock(card.time_ms)} {card.action} {card.current_nodes} → {card.target_nodes} nodes: {card.rule}"
+        return f"{utc.precise(card.time_ms)} hold {nodes_text(card.current_nodes)}: {card.rule}"
+    return (
+        f"{utc.precise(card.time_ms)} {card.action} {card.current_nodes} → {nodes_text(card.target_nodes)}: {card.rule}"
+    )
 
 
 def signals_of_card(card: DecisionCard) -> str:
@@ -157,7 +190,7 @@ def signals_of_card(card: DecisionCard) -> str:
     age = f", the last {card.sample_age_ms} ms old" if card.sample_age_ms is not None else ""
     waited = f"{seen.queue_us / 1e6:.3f} s ({share:.0f} %) waiting for a worker"
     return (
-        f"{seen.steps} steps of round {seen.round} with {seen.nodes} nodes{age}: median step"
+        f"{seen.steps} steps of round {seen.round} with {nodes_text(seen.nodes)}{age}: median step"
         f" {seen.step_us / 1e6:.3f} s, of it {waited} and {seen.data_wait_us / 1e6:.3f} s for input."
     )
 
@@ -165,8 +198,9 @@ def signals_of_card(card: DecisionCard) -> str:
 def difference_words(first: FirstDifference) -> str:
     """Where both runs part, in a sentence."""
     why = f" ({first.rule}: {first.reason})" if first.rule else ""
+    when = f"{utc.precise(first.time_ms)} UTC (event {first.after_sequence})"
     return (
-        f"Until {moment(first.time_ms)} UTC (event {first.after_sequence}) the other policy does the same. Then, for"
+        f"Until {when} the other policy does the same. Then, for"
         f" {first.tenant}/{first.job}, recorded: {first.recorded}; what if: {first.what_if}{why}."
     )
 

@@ -182,16 +182,46 @@ class StepFold:
         )
 
 
+class _Rounds:
+    """Rounds one after the other, and how many nodes train."""
+
+    def __init__(self) -> None:
+        self.training: list[Point] = []
+        self.rounds: list[RoundSpan] = []
+
+    def begin(self, world: ev.WorldDecided, at_ms: int) -> None:
+        """A world trains; a second time changes nothing."""
+        if self.rounds and self.rounds[-1].round == world.round:
+            return
+        self.end(at_ms)
+        self.training.append(Point(at_ms, len(world.members)))
+        resumed = world.resume.step if world.resume is not None else 0
+        self.rounds.append(
+            RoundSpan(round=world.round, nodes=len(world.members), from_ms=at_ms, to_ms=None, resumed_step=resumed)
+        )
+
+    def end(self, at_ms: int) -> None:
+        """Nobody trains any more."""
+        if self.rounds and self.rounds[-1].to_ms is None:
+            self.rounds[-1] = msgspec.structs.replace(self.rounds[-1], to_ms=at_ms)
+            self.training.append(Point(at_ms, 0))
+
+
 class _Gathered:
     """What the events of the job say."""
 
     def __init__(self) -> None:
         self.target: list[Point] = []
-        self.training: list[Point] = []
-        self.rounds: list[RoundSpan] = []
+        self._told = _Rounds()
+        self._decided = _Rounds()
         self.decisions: list[DecisionMark] = []
         self.told: list[tuple[int, ev.Signals]] = []
         self._world: ev.WorldDecided | None = None
+
+    @property
+    def trained(self) -> _Rounds:
+        """As its nodes told of it; where none ever did, as without the hook, from when a world was decided."""
+        return self._told if self._told.rounds else self._decided
 
     def take(self, recorded: ev.Recorded, event: ev.Event, state: JobState) -> None:
         at_ms, data = recorded.recorded_ms, event.data
@@ -201,10 +231,13 @@ class _Gathered:
             self._scale(recorded, event, data)
         elif isinstance(data, ev.WorldDecided):
             self._world = data
+            self._decided.begin(data, at_ms)
         elif isinstance(data, ev.NodeStarted):
-            self._started(at_ms, data)
+            if self._world is not None and data.round == self._world.round:
+                self._told.begin(self._world, at_ms)
         elif isinstance(data, ev.DrainDecided | ev.OutcomeDecided):
-            self._ended(at_ms)
+            self._told.end(at_ms)
+            self._decided.end(at_ms)
         if not self.target or self.target[-1].value != state.target_nodes:
             self.target.append(Point(at_ms, state.target_nodes))
 
@@ -223,22 +256,6 @@ class _Gathered:
         )
         if data.signals.step_us:
             self.told.append((recorded.recorded_ms, data.signals))
-
-    def _started(self, at_ms: int, data: ev.NodeStarted) -> None:
-        world = self._world
-        if world is None or data.round != world.round or (self.rounds and self.rounds[-1].round == world.round):
-            return
-        self._ended(at_ms)
-        self.training.append(Point(at_ms, len(world.members)))
-        resumed = world.resume.step if world.resume is not None else 0
-        self.rounds.append(
-            RoundSpan(round=world.round, nodes=len(world.members), from_ms=at_ms, to_ms=None, resumed_step=resumed)
-        )
-
-    def _ended(self, at_ms: int) -> None:
-        if self.rounds and self.rounds[-1].to_ms is None:
-            self.rounds[-1] = msgspec.structs.replace(self.rounds[-1], to_ms=at_ms)
-            self.training.append(Point(at_ms, 0))
 
 
 def job_series(
@@ -272,6 +289,7 @@ def job_series(
         raise NotFound(f"there is no job {job} of tenant {tenant}", where="job", hint="list jobs for their ids")
     end_ms = state.finished_ms or max(as_of_ms, fold.recorded_ms)
     lanes = tracker.lanes(end_ms)
+    trained = gathered.trained
     paid, rate, cost = money_over_time(lanes, state.submitted_ms, end_ms)
     shown = sorted(lanes, key=lambda lane: lane.gone_ms is None)[-MAX_LANES:]
     return JobSeries(
@@ -285,12 +303,12 @@ def job_series(
         min_nodes=state.min_nodes,
         max_nodes=state.max_nodes,
         target=_column([*gathered.target, *_held(gathered.target, end_ms)]),
-        training=_column([Point(state.submitted_ms, 0), *gathered.training, *_held(gathered.training, end_ms)]),
+        training=_column([Point(state.submitted_ms, 0), *trained.training, *_held(trained.training, end_ms)]),
         paid=_column(paid),
         rate=_column(rate),
         cost=_column(cost),
         steps=steps if steps is not None and steps.time_ms else _told(gathered.told),
-        rounds=tuple(gathered.rounds),
+        rounds=tuple(trained.rounds),
         lanes=tuple(lane for lane in lanes if lane in shown) if len(shown) < len(lanes) else lanes,
         decisions=tuple(gathered.decisions[-MAX_DECISIONS:]),
         decisions_left_out=max(len(gathered.decisions) - MAX_DECISIONS, 0),

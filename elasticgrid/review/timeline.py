@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from elasticgrid import utc
 from elasticgrid.core import events as ev
+from elasticgrid.core.gaps import cause_text
 from elasticgrid.core.quotas import quota_text
+
+#: From so far on the difference between a writer's clock and the log's is told.
+SKEW_TOLD_MS: Final = 2_000
+#: What a line says that stands where events are missing.
+MISSING: Final = "missing"
 
 
 class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +25,7 @@ class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
         time_ms: when it was recorded, Unix milliseconds.
         delta_ms: since the line before it in this timeline; 0 in the first.
         skew_ms: its writer's clock minus the log's when it was recorded.
-        actor: who wrote it; `what` its type.
+        actor: who wrote it; `what` its type, or `missing` where events are missing: `sequence` is the first one's then.
         provider, node: what it is about, where it is about one.
         before, after: what changed from which value to which, where it is a change.
         reason: why, or the event's own words.
@@ -39,16 +45,33 @@ class TimelineLine(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     reason: str = ""
 
-    def text(self) -> str:
-        """The line for people; UTC."""
-        clock = datetime.fromtimestamp(self.time_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    def text(self, *, delta: bool = True) -> str:
+        """The line for people: the time of the day in UTC and, unless it means nothing here, the time since."""
+        if self.what == MISSING:
+            return f"--- missing: {self.reason}"
+        since = _delta(self.delta_ms) if delta else ""
         about = f"{self.tenant}/{self.job} {self.actor} {self.what}"
-        words = [f"{clock} {_delta(self.delta_ms):>8} #{self.sequence} {about}"]
+        words = [f"{utc.time_of_day(self.time_ms, fine=True)} {since:>8} #{self.sequence} {about}"]
         if self.before or self.after:
             words.append(f"{self.before} -> {self.after}" if self.before else self.after)
         if self.reason:
             words.append(f"({self.reason})")
+        if abs(self.skew_ms) >= SKEW_TOLD_MS:
+            words.append(f"[its clock: {self.skew_ms / 1000:+.1f} s]")
         return " ".join(words)
+
+
+class Days:
+    """Says when another day begins than that of the line before."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def begun(self, time_ms: int) -> str:
+        """The date, in UTC, where it is another than last time, else nothing."""
+        day = utc.day(time_ms)
+        begins, self._last = day != self._last, day
+        return day if begins else ""
 
 
 class TimelineFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +90,22 @@ class TimelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     until_ms: int | None = None
 
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self == TimelineFilter()
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Sequences that are not in the log."""
+
+    first: int
+    last: int
+
+    def text(self) -> str:
+        """For people."""
+        return f"event {self.first}" if self.first == self.last else f"events {self.first} to {self.last}"
+
 
 class _Said(msgspec.Struct, frozen=True):
     """What an event's data says in a line."""
@@ -78,11 +117,26 @@ class _Said(msgspec.Struct, frozen=True):
     node: str = ""
 
 
-def timeline(records: Iterable[ev.Recorded], shown: TimelineFilter = TimelineFilter()) -> Iterator[TimelineLine]:  # noqa: B008 - frozen
-    """One line for each event that is shown, in order."""
+def timeline(
+    records: Iterable[ev.Recorded],
+    shown: TimelineFilter = TimelineFilter(),  # noqa: B008 - frozen
+    *,
+    complete: bool = True,
+) -> Iterator[TimelineLine]:
+    """One line for each event that is shown, in order.
+
+    Args:
+        complete: whether the records are meant to be a whole log. Where events are missing between those of one, and
+            all are shown, a line says so.
+    """
     homes: dict[tuple[str, str, str], str] = {}
     last_ms: int | None = None
+    previous = 0
+    tells_missing = complete and shown.everything
     for recorded in records:
+        if tells_missing and recorded.sequence > previous + 1:
+            yield _missing_line(Missing(previous + 1, recorded.sequence - 1), recorded.recorded_ms)
+        previous = recorded.sequence
         line = line_of(recorded)
         providers = _providers(recorded, homes)
         if _is_shown(line, providers, shown):
@@ -115,9 +169,33 @@ def line_of(recorded: ev.Recorded) -> TimelineLine:
     )
 
 
+def text_lines(lines: Iterable[TimelineLine]) -> Iterator[str]:
+    """Lines for people, with the date before the first of each day."""
+    days = Days()
+    for line in lines:
+        if day := days.begun(line.time_ms):
+            yield day
+        yield line.text()
+
+
 def story(records: Iterable[ev.Recorded]) -> tuple[str, ...]:
-    """The lines of these events for people."""
-    return tuple(line.text() for line in timeline(records))
+    """The lines of these events for people, of a log of which they are a part."""
+    return tuple(text_lines(timeline(records, complete=False)))
+
+
+def missing_events(records: Iterable[ev.Recorded]) -> Iterator[Missing]:
+    """What is missing of a whole log before its last event, in order."""
+    previous = 0
+    for recorded in records:
+        if recorded.sequence > previous + 1:
+            yield Missing(previous + 1, recorded.sequence - 1)
+        previous = recorded.sequence
+
+
+def _missing_line(missing: Missing, time_ms: int) -> TimelineLine:
+    return TimelineLine(
+        sequence=missing.first, time_ms=time_ms, tenant="", job="", actor="", what=MISSING, reason=missing.text()
+    )
 
 
 def _providers(recorded: ev.Recorded, homes: dict[tuple[str, str, str], str]) -> tuple[str, ...]:
@@ -172,18 +250,27 @@ def _delta(delta_ms: int) -> str:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(count: int) -> str:
+def nodes_text(count: int) -> str:
+    """So many nodes."""
     return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _bundle(data: ev.LaunchStarted) -> str:
+    return f", bundle {data.bundle_sha256[:12]}" if data.bundle_sha256 else ""
+
+
+def _drained(leaving: int) -> str:
+    return f"drained, {nodes_text(leaving)} leave{'s' if leaving == 1 else ''}" if leaving else "drained, all stay"
 
 
 def _bounds(data: ev.JobSubmitted | ev.JobResizeRequested) -> str:
     size = data.spec if isinstance(data, ev.JobSubmitted) else data
-    return f"{size.min_nodes}..{size.max_nodes} nodes"
+    return f"{size.min_nodes}..{nodes_text(size.max_nodes)}"
 
 
 def _placed(data: ev.PlacementDecided) -> _Said:
     lines = [f"{each.action} {each.nodes} on {each.provider}" for each in data.assignments]
-    after = f"{data.placed_nodes} of {_nodes(data.demand_nodes)}"
+    after = f"{data.placed_nodes} of {nodes_text(data.demand_nodes)}"
     return _Said(after=after, reason="; ".join(filter(None, (", ".join(lines), data.waiting, data.policy_broken))))
 
 
@@ -191,7 +278,7 @@ def _world(data: ev.WorldDecided) -> _Said:
     resume = f"from step {data.resume.step}" if data.resume is not None else "from nothing"
     return _Said(
         before=f"round {data.round - 1}" if data.round > 1 else "",
-        after=f"round {data.round}: {_nodes(len(data.members))}, {resume}",
+        after=f"round {data.round}: {nodes_text(len(data.members))}, {resume}",
         reason=f"master {data.master_addr}:{data.master_port}",
     )
 
@@ -210,29 +297,31 @@ _SAID: Final[dict[type[Any], Any]] = {
     ev.JobResizeRequested: lambda d: _Said(after=_bounds(d), reason=d.reason),
     ev.JobPriorityRequested: lambda d: _Said(after=f"band {d.band}", reason=d.reason),
     ev.JobInterruptRequested: lambda d: _Said(
-        after=f"{_nodes(len(d.nodes))} to be taken away", reason=d.reason, provider=d.provider
+        after=f"{nodes_text(len(d.nodes))} to be taken away", reason=d.reason, provider=d.provider
     ),
     ev.TenantCreated: lambda d: _Said(after=f"tenant {d.name}", reason=d.note),
     ev.KeyCreated: lambda d: _Said(after=f"key {d.prefix} of {d.tenant or 'the grid'} may {d.scope}", reason=d.label),
     ev.KeyRevoked: lambda d: _Said(after=f"key {d.prefix} revoked", reason=d.reason),
     ev.QuotaSet: lambda d: _Said(after=f"{d.tenant} may have {quota_text(d.quota)}", reason=d.reason),
-    ev.ProviderDeclared: lambda d: _Said(after=f"up to {_nodes(d.provider.max_nodes)}", provider=d.provider.name),
+    ev.ProviderDeclared: lambda d: _Said(after=f"up to {nodes_text(d.provider.max_nodes)}", provider=d.provider.name),
     ev.ProviderWithdrawn: lambda d: _Said(provider=d.name),
     ev.ProviderCordoned: lambda d: _Said(provider=d.name, reason=d.reason),
     ev.ProviderUncordoned: lambda d: _Said(provider=d.name),
     ev.ScaleDecided: lambda d: _Said(
-        before=str(d.current_nodes), after=f"{d.target_nodes} nodes", reason=f"{d.rule}: {d.reason}"
+        before=str(d.current_nodes), after=nodes_text(d.target_nodes), reason=f"{d.rule}: {d.reason}"
     ),
     ev.PlacementDecided: _placed,
-    ev.DrainDecided: lambda d: _Said(
-        before=f"round {d.round}", after=f"drained, {_nodes(len(d.leaving))} leave", reason=d.reason
-    ),
+    ev.DrainDecided: lambda d: _Said(before=f"round {d.round}", after=_drained(len(d.leaving)), reason=d.reason),
     ev.WorldDecided: _world,
     ev.OutcomeDecided: lambda d: _Said(after=f"{d.outcome} at step {d.last_step}", reason=d.reason),
-    ev.LaunchRequested: lambda d: _Said(
-        after=f"{_nodes(d.nodes)} on {d.provider}", reason=f"attempt {d.attempt}", provider=d.provider
+    ev.GapDecided: lambda d: _Said(
+        after=f"round {d.round}: no sample for {(d.until_ms - d.from_ms) / 1000:.0f} s",
+        reason=f"{d.cause}: {cause_text(d)}",
     ),
-    ev.LaunchStarted: lambda d: _Said(after=d.handle, reason=f"attempt {d.attempt}"),
+    ev.LaunchRequested: lambda d: _Said(
+        after=f"{nodes_text(d.nodes)} on {d.provider}", reason=f"attempt {d.attempt}", provider=d.provider
+    ),
+    ev.LaunchStarted: lambda d: _Said(after=d.handle, reason=f"attempt {d.attempt}{_bundle(d)}"),
     ev.LaunchFailed: lambda d: _Said(reason=f"attempt {d.attempt}: {d.failure}: {d.text}"),
     ev.LaunchStopRequested: lambda d: _Said(reason=f"attempt {d.attempt}: {d.reason}"),
     ev.LaunchStopped: lambda d: _Said(reason=f"attempt {d.attempt}: {d.reason}"),

@@ -17,12 +17,14 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.fleet import FleetState, initial_fleet
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
-from elasticgrid.core.names import derived_id
+from elasticgrid.core.names import GRID_TENANT, derived_id, is_record
 from elasticgrid.core.run_state import RUN_TENANT
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples, read_header
-from elasticgrid.log.archive_format import SampleMessage, SampleRange
+from elasticgrid.log.archive_format import SampleCoverage, SampleMessage, SampleRange
+from elasticgrid.log.archive_salvage import ArchiveDamage, look_for_damage
 from elasticgrid.review.batch import Batch, DecisionRecord, Mismatch, explain, retake
 from elasticgrid.review.collector import rare_collections
+from elasticgrid.review.deciders import CURRENT, DECIDERS
 from elasticgrid.review.differences import Difference
 from elasticgrid.review.laws import Laws
 from elasticgrid.review.report import Divergence, StoppedJob, VerifyReport
@@ -44,6 +46,7 @@ def verify(
     *,
     samples_held: SampleRange | None = None,
     complete: bool = True,
+    damage: ArchiveDamage = ArchiveDamage(),  # noqa: B008 - frozen
     on_progress: OnProgress | None = None,
 ) -> VerifyReport:
     """Take every decision of a log again.
@@ -54,7 +57,10 @@ def verify(
         samples: the samples stream in order, if it is there.
         samples_held: which part of the stream that is; all of it when absent.
         complete: whether the log is there from its first event with nothing left out. Otherwise what other jobs hold
-            is not known, and decisions that looked for providers are counted as unverifiable.
+            is not known, and decisions that looked for providers, or of jobs whose submission is not there, are
+            counted as unverifiable when they cannot be confirmed.
+        damage: what is missing from a damaged log. A decision behind missing events is confirmed or unverifiable, and
+            laws are checked up to there; a window that has lost a sample is not rebuilt.
         on_progress: called now and then with how many events were read.
 
     Raises:
@@ -62,8 +68,9 @@ def verify(
     """
     windows = None
     if samples is not None:
-        windows = SampleWindows(samples, samples_held or SampleRange(0, (1 << 63) - 1))
-    verifier = _Verifier(windows, complete)
+        held = samples_held or SampleCoverage().held
+        windows = SampleWindows(samples, SampleCoverage(held, damage.sample_gaps))
+    verifier = _Verifier(windows, complete, damage)
     with rare_collections():
         for count, recorded in enumerate(records, 1):
             verifier.take(recorded)
@@ -80,8 +87,7 @@ def verify_archive(
     """Take every decision of an archive again.
 
     Args:
-        salvage: verify what is left of a damaged archive. Where events are missing, a decision that rests on them
-            differs although it was a true one.
+        salvage: verify what is left of a damaged archive; the report says what is missing.
         on_progress: as in `verify`.
 
     Raises:
@@ -93,6 +99,7 @@ def verify_archive(
         ArchivedSamples(path, salvage=salvage) if header.samples is not None else None,
         samples_held=header.samples,
         complete=header.filters.everything,
+        damage=look_for_damage(path) if salvage else ArchiveDamage(),
         on_progress=on_progress,
     )
 
@@ -110,9 +117,15 @@ class _Open(msgspec.Struct):
 class _Verifier:
     """One pass over a log."""
 
-    def __init__(self, windows: SampleWindows | None, complete: bool) -> None:
+    def __init__(self, windows: SampleWindows | None, complete: bool, damage: ArchiveDamage) -> None:
         self._windows = windows
         self._complete = complete
+        self._missing = damage.missing
+        #: The last event before the first that may be missing.
+        self._whole_through = damage.event_gaps[0].after if damage.event_gaps else None
+        self._broken = False
+        #: The last decision of a record: (tenant, job, number).
+        self._kept_decision: tuple[str, str, int] | None = None
         self._fold = GridFold(memory=_MEMORY)
         self._laws = Laws(complete=complete)
         self._open: _Open | None = None
@@ -123,46 +136,61 @@ class _Verifier:
         self._far_back: list[_Open] = []
         self._last: ev.Recorded | None = None
         self._first_sequence = 0
-        self._decisions = self._verified = self._diverged = self._unverifiable = 0
+        self._decisions = self._verified = self._diverged = self._unverifiable = self._imported = 0
         self._from_samples = self._from_values = 0
 
     def take(self, recorded: ev.Recorded) -> None:
         """One more event."""
         event = recorded.event
-        if event.tenant == RUN_TENANT:
-            self._of_a_run(recorded)
+        if is_record(event.tenant) and event.tenant != GRID_TENANT:
+            self._of_a_record(recorded)
             return
-        if isinstance(event, ev.Event) and event.basis is not None:
-            self._decision(recorded, event, event.basis)
+        if self._whole_through is not None and recorded.sequence > self._whole_through:
+            self._broken = True
+        known = event if isinstance(event, ev.Event) else None
+        if known is not None and known.basis is not None:
+            self._decision(recorded, known, known.basis)
         elif self._open is not None:
             self.close_batch()
         self._first_sequence = self._first_sequence or recorded.sequence
         self._last = recorded
         key = self._fold.apply(recorded)
         state = self._fold.job(key) if key is not None else None
-        self._laws.event(recorded, state)
+        if not self._broken:
+            self._laws.event(recorded, state)
         if key is None or state is None:
             return
         self._stories.add(key, recorded)
-        if isinstance(event, ev.UnknownEvent):
+        if isinstance(event, ev.Event):
+            kind = type(event.data)
+            if kind is ev.JobSubmitted:
+                self._submissions[event.id] = key
+            elif self._windows is not None and kind in (ev.WorldDecided, ev.OutcomeDecided):
+                self._windows.open(state)
+        else:
             self._stopped.setdefault(
                 key, StoppedJob(tenant=key[0], job=key[1], sequence=recorded.sequence, event_type=event.type)
             )
-            return
-        if isinstance(event.data, ev.JobSubmitted):
-            self._submissions[event.id] = key
-        elif self._windows is not None and isinstance(event.data, ev.WorldDecided | ev.OutcomeDecided):
-            self._windows.open(state)
 
-    def _of_a_run(self, recorded: ev.Recorded) -> None:
-        """An event of a run without a grid: its nodes decided, by settings of their own that are in no log."""
+    def _of_a_record(self, recorded: ev.Recorded) -> None:
+        """An event that another grid's decider took, or no decider.
+
+        What was imported is verified by its archive: this log does not have the facts of that grid. In a run without
+        a grid the nodes decided, by settings of their own that are in no log.
+        """
         self.close_batch()
         self._first_sequence = self._first_sequence or recorded.sequence
         self._last = recorded
         self._fold.apply(recorded)
-        if isinstance(recorded.event, ev.Event) and recorded.event.basis is not None:
+        event = recorded.event
+        if not isinstance(event, ev.Event) or event.basis is None:
+            return
+        decision = (event.tenant, event.job, event.basis.number)
+        if decision != self._kept_decision:
+            self._kept_decision = decision
             self._decisions += 1
             self._unverifiable += 1
+            self._imported += event.tenant != RUN_TENANT
 
     def _decision(self, recorded: ev.Recorded, event: ev.Event, basis: ev.Basis) -> None:
         record = DecisionRecord(recorded.sequence, event, basis)
@@ -172,7 +200,8 @@ class _Verifier:
         else:
             self.close_batch()
             opened = self._open = self._opened(Batch(record), basis)
-        self._laws.decision(recorded, event, basis, opened.state, opened.fleet)
+        if not self._broken:
+            self._laws.decision(recorded, event, basis, opened.state, opened.fleet)
 
     def _opened(self, batch: Batch, basis: ev.Basis) -> _Open:
         """What the decision was taken from, as the log stands before it."""
@@ -181,19 +210,20 @@ class _Verifier:
             return _Open(batch, None, initial_fleet(), ev.Signals(), True)
         state, fleet = seen
         signals = ev.Signals()
-        scale = batch.scale
-        if scale is not None:
-            signals = self._signals(scale, state, basis)
+        carried = batch.rests_on
+        if carried is not None:
+            signals = self._signals(carried.signals, state, basis)
         return _Open(batch, state, fleet, signals, False)
 
-    def _signals(self, scale: ev.ScaleDecided, state: JobState | None, basis: ev.Basis) -> ev.Signals:
+    def _signals(self, carried: ev.Signals, state: JobState | None, basis: ev.Basis) -> ev.Signals:
         if self._windows is not None and state is not None:
-            rebuilt = self._windows.signals(state, basis.samples_through, basis.as_of_ms)
+            version = DECIDERS.get((basis.policy, basis.policy_version), DECIDERS[CURRENT])
+            rebuilt = self._windows.signals(state, basis.samples_through, basis.as_of_ms, read=version.signals_of)
             if rebuilt is not None:
                 self._from_samples += 1
                 return rebuilt
         self._from_values += 1
-        return scale.signals
+        return carried
 
     def close_batch(self) -> None:
         """No more event belongs to the decision that was coming in: compare it."""
@@ -222,7 +252,11 @@ class _Verifier:
         ):
             self._verified += 1
             return
-        if not self._complete and (opened.state is None or _looked_for_providers(batch, expected or [])):
+        cut_off = opened.state is None or opened.state.spec is None
+        if not self._complete and (cut_off or _looked_for_providers(batch, expected or [])):
+            self._unverifiable += 1
+            return
+        if self._whole_through is not None and batch.records[-1].sequence >= self._whole_through:
             self._unverifiable += 1
             return
         self._diverged += 1
@@ -295,17 +329,17 @@ class _Verifier:
         key = opened.batch.key
         seen = (fold.job(key), fold.fleet)
         opened.state, opened.fleet = seen
-        scale = opened.batch.scale
-        if scale is not None:
+        carried = opened.batch.rests_on
+        if carried is not None:
             self._from_values += 1
-            opened.signals = scale.signals
+            opened.signals = carried.signals
         through = opened.batch.first.basis.events_through
         self._compare(opened, lambda sequence: seen if sequence == through else None)
 
     def report(self) -> VerifyReport:
         """What was found."""
         jobs = {(state.tenant, state.id): state for state in self._fold.jobs()}
-        open_intents = self._laws.end(jobs, self._last)
+        open_intents = self._laws.end(jobs, self._last) if not self._broken else []
         last = self._last.sequence if self._last is not None else 0
         span = last - self._first_sequence + 1 if last else 0
         return VerifyReport(
@@ -325,6 +359,8 @@ class _Verifier:
             law_breaches=self._laws.count,
             open_intents=tuple(open_intents),
             stopped=tuple(self._stopped.values()),
+            imported=self._imported,
+            missing=self._missing,
         )
 
 

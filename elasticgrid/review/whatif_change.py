@@ -7,35 +7,36 @@ from typing import Any, Final
 
 import msgspec
 
+from elasticgrid.config.policy_file import setting_values
 from elasticgrid.core import events as ev
 from elasticgrid.core.spec import JobSpec, PlacementPolicy, ProviderSpec, ScalingPolicy
 
-#: Which rules read a setting of the scaling policy.
+#: Which rules read a setting of the scaling policy, by the names that a job file has.
 READ_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "min_samples": ("evidence",),
-    "min_evidence_ms": ("evidence",),
+    "min_evidence_s": ("evidence",),
     "warmup_steps": ("evidence",),
     "window_steps": ("evidence", "queue_bound", "idle"),
-    "target_queue_ppm": ("queue_bound",),
-    "idle_queue_ppm": ("idle",),
-    "grow_factor_ppm": ("queue_bound",),
-    "shrink_factor_ppm": ("idle",),
-    "cooldown_up_ms": ("cooldown",),
-    "cooldown_down_ms": ("cooldown",),
-    "reversal_ms": ("cooldown",),
+    "target_queue_share": ("queue_bound",),
+    "idle_queue_share": ("idle",),
+    "grow_factor": ("queue_bound",),
+    "shrink_factor": ("idle",),
+    "cooldown_up_s": ("cooldown",),
+    "cooldown_down_s": ("cooldown",),
+    "reversal_s": ("cooldown",),
     "max_changes_per_hour": ("cooldown",),
-    "max_restart_ppm": ("cooldown",),
-    "min_efficiency_ppm": ("queue_bound",),
-    "shrink_margin_ppm": ("idle",),
-    "in_flight_timeout_ms": ("in_flight",),
-    "default_restart_ms": ("cooldown", "no_time"),
-    "target_step_us": ("idle",),
+    "max_restart_share": ("cooldown",),
+    "min_efficiency": ("queue_bound",),
+    "shrink_margin": ("idle",),
+    "in_flight_timeout_s": ("in_flight",),
+    "default_restart_s": ("cooldown", "no_time"),
+    "target_step_s": ("idle",),
     "target_tokens_per_s": ("idle",),
 }
 
 
 class ChangedSetting(msgspec.Struct, frozen=True):
-    """One setting of a job's policy: its path, and both values as JSON."""
+    """One setting of a job's policy: its path and both values in a job file's names and units; empty for none."""
 
     setting: str
     recorded: str
@@ -88,9 +89,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         other = self.spec(tenant, job, spec)
         found = []
         for section in ("scaling", "placement"):
-            before, after = getattr(spec, section), getattr(other, section)
-            for name in before.__struct_fields__:
-                values = [msgspec.json.encode(getattr(each, name)).decode() for each in (before, after)]
-                if values[0] != values[1]:
-                    found.append(ChangedSetting(f"{section}.{name}", *values))
+            before, after = setting_values(getattr(spec, section)), setting_values(getattr(other, section))
+            found += [
+                ChangedSetting(f"{section}.{name}", value, after[name])
+                for name, value in before.items()
+                if value != after[name]
+            ]
         return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -43,7 +43,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         deadline: `none`, `met`, `missed`, or `open` while it may still be either.
         changes: voluntary changes of size that took effect; `reversals` those against the one before within 30 min.
         steps: the committed line's last step; `lost_steps` ran but were not kept.
+        tokens: of the steps, each as it ran last.
         queue_s: how long steps waited for a worker, the mean over ranks, summed up.
+
+    The last three are None when the samples that tell them are not all there.
     """
 
     phase: str
@@ -54,8 +57,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     changes: int
     reversals: int
     steps: int
-    lost_steps: int
-    queue_s: float
+    lost_steps: int | None
+    tokens: int | None
+    queue_s: float | None
     history: tuple[SizeChange, ...]
 
 
@@ -69,6 +73,8 @@ class _Tally:
         self.history: list[SizeChange] = []
         self.workers: dict[int, int] = {}
         self.queue_us = 0
+        #: Of each step the round that took it last, and its tokens there.
+        self.tokens: dict[int, tuple[int, int]] = {}
         self.records: list[ev.Recorded] = []
         self.messages: list[SampleMessage] = []
 
@@ -105,15 +111,25 @@ class _Tally:
             admitted = admit(batch, sample)
             if not isinstance(admitted, str):
                 self.queue_us += admitted.queue_us // self.workers[batch.round]
+                taken_by, tokens = self.tokens.get(sample.step, (0, 0))
+                if batch.round >= taken_by:
+                    tokens = sample.tokens + (tokens if batch.round == taken_by else 0)
+                    self.tokens[sample.step] = (batch.round, tokens)
 
 
 def figures(
-    records: Iterable[ev.Recorded], samples: Iterable[SampleMessage], jobs: Iterable[JobKey], *, end_ms: int
+    records: Iterable[ev.Recorded],
+    samples: Iterable[SampleMessage],
+    jobs: Iterable[JobKey],
+    *,
+    end_ms: int,
+    untold: Container[JobKey] = (),
 ) -> dict[JobKey, Figures]:
     """The figures of these jobs.
 
     Args:
         end_ms: until when nodes that still run cost something.
+        untold: jobs whose samples are not all there.
     """
     tallies = {key: _Tally() for key in jobs}
     fold = GridFold(memory=1)
@@ -130,10 +146,10 @@ def figures(
         tally = tallies.get(parse_sample_subject(message.subject) or ("", ""))
         if tally is not None:
             tally.sample(message)
-    return {key: _figures(fold, key, tally, end_ms) for key, tally in tallies.items()}
+    return {key: _figures(fold, key, tally, end_ms, told=key not in untold) for key, tally in tallies.items()}
 
 
-def _figures(fold: GridFold, key: JobKey, tally: _Tally, end_ms: int) -> Figures:
+def _figures(fold: GridFold, key: JobKey, tally: _Tally, end_ms: int, *, told: bool) -> Figures:
     state = fold.job(key)
     assert state is not None
     summary = summarise(tally.records, tally.messages, job=key)
@@ -153,8 +169,9 @@ def _figures(fold: GridFold, key: JobKey, tally: _Tally, end_ms: int) -> Figures
             and after.time_ms - before.time_ms < REVERSAL_MS
         ),
         steps=summary.steps,
-        lost_steps=summary.lost_steps or 0,
-        queue_s=tally.queue_us / US_PER_S,
+        lost_steps=(summary.lost_steps or 0) if told else None,
+        tokens=sum(tokens for step, (_, tokens) in tally.tokens.items() if step <= summary.steps) if told else None,
+        queue_s=tally.queue_us / US_PER_S if told else None,
         history=tuple(tally.history),
     )
 
@@ -177,8 +194,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     extrapolated: bool
 
 
-def compare(recorded: Figures, what_if: Figures, submitted_ms: int, *, extrapolated: bool) -> tuple[Comparison, ...]:
-    """The table: the record against what would have been."""
+def compare(
+    recorded: Figures, what_if: Figures | None, submitted_ms: int, *, extrapolated: bool
+) -> tuple[Comparison, ...]:
+    """The table: the record against what would have been; None when that cannot be told."""
 
     def lasted_s(run: Figures) -> float | None:
         return (run.finished_ms - submitted_ms) / 1_000 if run.finished_ms is not None else None
@@ -193,9 +212,16 @@ def compare(recorded: Figures, what_if: Figures, submitted_ms: int, *, extrapola
         ("changes", "", lambda run: run.changes),
         ("reversals", "", lambda run: run.reversals),
         ("lost steps", "", lambda run: run.lost_steps),
+        ("tokens", "", lambda run: run.tokens),
         ("queue time", "s", lambda run: run.queue_s),
     )
     return tuple(
-        Comparison(figure=name, unit=unit, recorded=value(recorded), what_if=value(what_if), extrapolated=extrapolated)
+        Comparison(
+            figure=name,
+            unit=unit,
+            recorded=value(recorded),
+            what_if=value(what_if) if what_if is not None else None,
+            extrapolated=extrapolated,
+        )
         for name, unit, value in lines
     )

@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from elasticgrid.core.errors import ElasticGridError
-from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
+from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples, read_header
+from elasticgrid.log.archive_format import SampleCoverage
 from elasticgrid.review.whatif import WhatIf, what_if
 from elasticgrid.review.whatif_change import Change
 
@@ -64,7 +65,9 @@ def run_task(task: WhatIfTask) -> WhatIfOutcome:
         scaling_values=_values(task.scaling), placement_values=_values(task.placement), job=(task.tenant, task.job)
     )
     try:
-        return WhatIfOutcome(answer=what_if(ArchivedEvents(path), ArchivedSamples(path), change))
+        held = read_header(path).samples
+        coverage = SampleCoverage(held) if held is not None else SampleCoverage()
+        return WhatIfOutcome(answer=what_if(ArchivedEvents(path), ArchivedSamples(path), change, coverage=coverage))
     except ElasticGridError as error:
         failure = WhatIfFailure(
             code=error.code, what=error.what, where=error.where, hint=error.hint, story=tuple(error.story)

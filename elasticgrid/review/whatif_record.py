@@ -17,7 +17,7 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.samples import US_PER_S, admit, decode_batch
 from elasticgrid.core.window import median
-from elasticgrid.log.archive_format import SampleMessage
+from elasticgrid.log.archive_format import SampleCoverage, SampleMessage
 from elasticgrid.sim.machines import LaunchEnd, Timings
 
 #: What a launch takes where none was recorded, milliseconds.
@@ -57,6 +57,22 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 0
 
 
+class UntoldSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A round of a job whose samples are not all there: when it was, Unix milliseconds."""
+
+    round: int
+    from_ms: int
+    until_ms: int
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """A round: when it was decided, and how far the samples had been read then."""
+
+    round: int
+    time_ms: int
+    samples_after: int
+
+
 class JobRecord:
     """One job's steps and checkpoints.
 
@@ -65,7 +81,7 @@ class JobRecord:
         checkpoints: (round, step) of each that was committed.
         worlds: nodes and workers of each round.
         finished: whether the job ended by having done its steps.
-        over: whether it ended at all.
+        over: whether it ended at all; `ended_ms` when, 0 when it did not.
     """
 
     def __init__(self) -> None:
@@ -74,7 +90,29 @@ class JobRecord:
         self.worlds: dict[int, tuple[int, int]] = {}
         self.finished = False
         self.over = False
+        self.ended_ms = 0
+        self.read_through = 0
+        self._rounds: list[_Begun] = []
         self.clock_ms: int | None = None
+
+    def begun(self, round_number: int, at_ms: int, samples_after: int) -> None:
+        """A round begins."""
+        self._rounds.append(_Begun(round_number, at_ms, samples_after))
+
+    def untold(self, coverage: SampleCoverage, last_ms: int) -> tuple[UntoldSpan, ...]:
+        """The rounds whose samples are not all there; `last_ms` is when the log ends."""
+        found = []
+        for index, each in enumerate(self._rounds):
+            later = self._rounds[index + 1] if index + 1 < len(self._rounds) else None
+            if later is not None:
+                through, until_ms = later.samples_after, later.time_ms
+            else:
+                # What a job that still runs will have read may go on to the end of what is there.
+                through = self.read_through if self.over else max(self.read_through, coverage.held.through)
+                until_ms = self.ended_ms or last_ms
+            if not coverage.covers(each.samples_after, max(through, each.samples_after)):
+                found.append(UntoldSpan(round=each.round, from_ms=each.time_ms, until_ms=until_ms))
+        return tuple(found)
 
     def take(self, message: SampleMessage) -> None:
         """A message of samples."""
@@ -189,13 +227,18 @@ class RunRecord:
         job = self.jobs.get(key)
         if job is None:
             return
+        if event.basis is not None:
+            job.read_through = max(job.read_through, event.basis.samples_through)
         if isinstance(data, ev.WorldDecided):
+            if event.basis is not None:
+                job.begun(data.round, at_ms, event.basis.samples_through)
             job.worlds[data.round] = (len(data.members), data.world_size)
             self._begin(key, f"world {data.round}", at_ms)
         elif isinstance(data, ev.DrainDecided):
             self._begin(key, f"drain {data.round}", at_ms)
         elif isinstance(data, ev.OutcomeDecided):
             job.over, job.finished = True, data.outcome == "completed"
+            job.ended_ms = at_ms
         elif isinstance(data, ev.PlacementDecided):
             for line in data.assignments:
                 if line.action == "add":

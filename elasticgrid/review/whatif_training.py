@@ -56,7 +56,7 @@ class RecordedTraining:
         model: the throughput model fitted to that.
         reading: how the arrival of work was read.
         shared: whether a step's tokens are shared out among the nodes (else each node brings its own).
-        total_steps: what the job had done when it ended by itself; None when it did not.
+        total_tokens: where the job ended by itself with the work that had come in; None when its steps end it.
     """
 
     def __init__(self, record: JobRecord) -> None:
@@ -79,7 +79,7 @@ class RecordedTraining:
         same = (max(tokens) - min(tokens)) * PPM <= _SAME_PPM * max(max(tokens), 1)
         self.shared = len(self.sizes) > 1 and same
         self._tokens = {each.nodes: each.tokens for each in self.sizes}
-        self.total_steps = line[-1].step if record.finished else None
+        self._total_steps = line[-1].step if record.finished else None
         self.checkpoint_steps = record.checkpoint_steps()
         #: Tokens taken through each step, as recorded and as simulated since.
         self._taken = {0: 0}
@@ -88,8 +88,23 @@ class RecordedTraining:
             total += step.tokens
             self._taken[step.step] = total
         self.reading: Reading = _reading(line)
+        self.total_tokens = total if record.finished and self.reading == "backlog" and not self.shared else None
+        #: The step that was asked about last, and the nodes it was asked for.
+        self._at: tuple[int, int] | None = None
         self._arrivals = _Arrivals(line) if self.reading == "backlog" else None
         self._load = _Load(line) if self.reading == "share" else None
+
+    @property
+    def total_steps(self) -> int | None:
+        """After how many steps the job is done, as of now; None when it did not end by itself.
+
+        Where nodes bring tokens of their own and the work that came in ends the job, fewer nodes take more steps.
+        """
+        if self.total_tokens is None or self._at is None:
+            return self._total_steps
+        step, nodes = self._at
+        left = self.total_tokens - self._taken[step]
+        return step + max(-(-left // max(self.step_tokens(nodes), 1)), 0)
 
     def step_tokens(self, nodes: int) -> int:
         """Tokens of one step: as measured, or else as the measured sizes suggest."""
@@ -109,17 +124,19 @@ class RecordedTraining:
         tokens = self.step_tokens(nodes)
         busy_ms = max(round(self.model.predict(nodes, tokens // nodes).step_us / 1_000), 1)
         if self._arrivals is not None:
-            return self._from_backlog(now_ms, step, tokens, busy_ms)
+            return self._from_backlog(now_ms, nodes, step, busy_ms)
         if self._load is not None:
             return self._from_load(now_ms, tokens, busy_ms)
         return StepTimes(duration_ms=busy_ms)
 
-    def _from_backlog(self, now_ms: int, step: int, tokens: int, busy_ms: int) -> StepTimes:
+    def _from_backlog(self, now_ms: int, nodes: int, step: int, busy_ms: int) -> StepTimes:
         assert self._arrivals is not None
+        tokens = self.step_tokens(nodes)
         taken = self._taken.get(step - 1)
         if taken is None:
             taken = self._taken[max(known for known in self._taken if known < step)]
         self._taken[step] = taken + tokens
+        self._at = (step, nodes)
         wait_ms = max(self._arrivals.ready_ms(taken + tokens) - now_ms, 0)
         waited_ms = max(now_ms - self._arrivals.ready_ms(taken + tokens // 2), 0)
         # What came while the step before was under way had nobody to wait for.

@@ -8,7 +8,7 @@ are what would have happened, so they are its inputs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from elasticgrid.core import events as ev
 from elasticgrid.core.decider import Decision, decide
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.fleet import evolve_fleet
+from elasticgrid.core.gaps import without_gap
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.names import FLEET, GRID_TENANT, derived_id
 from elasticgrid.log.archive_format import SampleMessage
@@ -56,6 +57,8 @@ class Walk:
     Args:
         records, samples: the log in order.
         change: what is different.
+        untold: of each job the rounds whose samples are not all there. In those no policy is asked between decisions,
+            and at a decision it is asked from the values that the decision carries.
 
     Attributes:
         fold, evidence: under the other policy, as of where the walk ended.
@@ -65,10 +68,17 @@ class Walk:
         rederived: decisions of the record that were taken again.
     """
 
-    def __init__(self, records: Iterable[ev.Recorded], samples: Iterable[SampleMessage], change: Change) -> None:
+    def __init__(
+        self,
+        records: Iterable[ev.Recorded],
+        samples: Iterable[SampleMessage],
+        change: Change,
+        untold: Mapping[JobKey, Set[int]],
+    ) -> None:
         self._records = records
         self._samples = samples
         self._change = change
+        self._untold = untold
         self._recorded = GridFold(memory=_MEMORY)
         self._recorded_evidence = EvidenceFold()
         self.fold = GridFold(memory=_MEMORY)
@@ -158,11 +168,11 @@ class Walk:
     def _ask(self, key: JobKey) -> None:
         """Ask both policies about a job as it is now."""
         mine, theirs = self.fold.job(key), self._recorded.job(key)
-        if mine is None or theirs is None or mine.terminal:
+        if mine is None or theirs is None or mine.terminal or mine.round in self._untold.get(key, ()):
             return
         self.asked += 1
-        recorded = decide(theirs, self._recorded.fleet, self._recorded_evidence.signals(key), self._now_ms)
-        what_if = decide(mine, self.fold.fleet, self.evidence.signals(key), self._now_ms)
+        recorded = decide(theirs, self._recorded.fleet, _seen(self._recorded_evidence, key), self._now_ms)
+        what_if = decide(mine, self.fold.fleet, _seen(self.evidence, key), self._now_ms)
         self._compare(key, recorded, what_if, self._now_ms, self.fold.sequence)
 
     def _take_decision(self, batch: list[ev.Recorded]) -> None:
@@ -174,13 +184,16 @@ class Walk:
         seen = self.fold.at(key, basis.events_through)
         recorded = tuple(data for data in map(_decided, batch) if data is not None)
         state, fleet = seen if seen is not None else (None, self.fold.fleet)
-        if state is not None:
+        if any(isinstance(data, ev.GapDecided) for data in recorded):
+            self.rederived += 1  # no policy is asked about it
+        elif state is not None:
             self.rederived += 1
-            what_if = decide(state, fleet, self.evidence.signals(key), basis.as_of_ms)
-            if effect(what_if) != effect(recorded) and not self._rederives(key, basis, recorded):
+            told = state.round not in self._untold.get(key, ())
+            what_if = decide(state, fleet, _seen(self.evidence, key), basis.as_of_ms) if told else ()
+            if not told or (effect(what_if) != effect(recorded) and not self._rederives(key, basis, recorded)):
                 # The samples are not all there; what the decision says of them is.
                 signals = next((data.signals for data in recorded if isinstance(data, ev.ScaleDecided)), ev.Signals())
-                what_if = decide(state, fleet, signals, basis.as_of_ms)
+                what_if = decide(state, fleet, without_gap(signals), basis.as_of_ms)
             self._compare(key, recorded, what_if, basis.as_of_ms, batch[0].sequence - 1)
         if self._found is None:
             for each in batch:
@@ -193,7 +206,7 @@ class Walk:
         seen = self._recorded.at(key, basis.events_through)
         if seen is None or seen[0] is None:
             return False
-        again = decide(seen[0], seen[1], self._recorded_evidence.signals(key), basis.as_of_ms)
+        again = decide(seen[0], seen[1], _seen(self._recorded_evidence, key), basis.as_of_ms)
         return effect(again) == effect(recorded)
 
     def _compare(self, key: JobKey, recorded: Decision, what_if: Decision, at_ms: int, after: int) -> None:
@@ -218,6 +231,11 @@ class Walk:
         rules = (recorded or last, what_if or last)
         if (recorded or what_if) and all(rules) and rules[0] != rules[1]:
             self.other_holds[rules] = self.other_holds.get(rules, 0) + 1
+
+
+def _seen(evidence: EvidenceFold, key: JobKey) -> ev.Signals:
+    """What a policy goes by. That a gap has to be put on record is not its business, and an older log has none."""
+    return without_gap(evidence.signals(key))
 
 
 def _rule(decision: Decision) -> str:
@@ -254,7 +272,7 @@ def effect(decision: Decision) -> Effect:
             found.append(("drain", data.round, data.reason, data.leaving))
         elif isinstance(data, ev.WorldDecided):
             found.append(("world", data.round, data.members, data.resume))
-        else:
+        elif isinstance(data, ev.OutcomeDecided):
             found.append(("outcome", data.outcome))
     return tuple(found)
 
@@ -304,8 +322,7 @@ def _interleaved(
 
 def _decided(recorded: ev.Recorded) -> ev.DecisionData | None:
     data = recorded.event.data if isinstance(recorded.event, ev.Event) else None
-    kinds = ev.ScaleDecided | ev.PlacementDecided | ev.DrainDecided | ev.WorldDecided | ev.OutcomeDecided
-    return data if isinstance(data, kinds) else None
+    return data if isinstance(data, ev.DecisionData) else None
 
 
 def _same_decision(one: ev.Recorded, other: ev.Recorded) -> bool:

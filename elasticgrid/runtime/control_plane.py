@@ -15,16 +15,17 @@ from elasticgrid.bus.connect import BusAddress, connect, disconnect
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.server_config import Listening, ServerTls
 from elasticgrid.bus.streams import ensure_streams
+from elasticgrid.core.errors import FolderInUse
 from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.log.event_reader import event_reader
+from elasticgrid.log.mirror_file import MIRROR_FILE as MIRROR_FILE
 from elasticgrid.log.port import EventLog
 from elasticgrid.metrics.registry import new_registry
 from elasticgrid.runtime import services
 from elasticgrid.runtime.gateway_file import GATEWAY_FILE as GATEWAY_FILE
 from elasticgrid.runtime.gateway_file import GatewayFile as GatewayFile
+from elasticgrid.runtime.gateway_file import read_gateway_file
 from elasticgrid.runtime.node_bus import NodeBus
-
-MIRROR_FILE = "mirror.sqlite"
 
 
 class ControlPlane:
@@ -108,10 +109,24 @@ class ControlPlane:
             raise
         return self
 
+    def _runs_already(self, error: FolderInUse) -> FolderInUse:
+        """The same, with where the grid is that runs there."""
+        running = read_gateway_file(self.data_dir)
+        if running is None:
+            return error
+        return FolderInUse(
+            f"a grid runs on this folder already, at {running.url}",
+            where=str(self.data_dir),
+            hint="use it: elasticgrid jobs list; or end it first, or name another folder with --data",
+        )
+
     async def _start(self) -> None:
         if self._server is not None:
-            await self._stack.enter_async_context(self._server)
             server = self._server
+            try:
+                await self._stack.enter_async_context(server)
+            except FolderInUse as error:
+                raise self._runs_already(error) from error
             address = server.address
             node = NodeBus(url=server.url, ca=server.ca, authority=str(server.authority_file))
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 GATEWAY_FILE = "gateway.json"
@@ -17,3 +19,11 @@ class GatewayFile(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     key_file: str
     ca: str = ""
+
+
+def read_gateway_file(data_dir: Path) -> GatewayFile | None:
+    """What a control plane that runs on this data folder tells; None where none does."""
+    try:
+        return msgspec.json.decode((data_dir / GATEWAY_FILE).read_bytes(), type=GatewayFile)
+    except (OSError, msgspec.MsgspecError):
+        return None

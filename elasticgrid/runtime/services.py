@@ -36,6 +36,7 @@ from elasticgrid.log.port import EventLog
 from elasticgrid.metrics.append_metrics import append_metrics
 from elasticgrid.metrics.registry import new_registry
 from elasticgrid.metrics.server import metrics_server
+from elasticgrid.metrics.stray_metrics import stray_metrics
 from elasticgrid.runtime.node_bus import NodeBus
 
 log = structlog.get_logger("services")
@@ -82,14 +83,14 @@ async def bus(address: BusAddress, name: str) -> AsyncIterator[Client]:
 async def trusted_log(client: Client, mirror_file: Path, registry: CollectorRegistry) -> AsyncIterator[MirroredLog]:
     """The event log with its mirror, compared before it is used and, event by event, while it is.
 
-    Its appends are measured in `registry`.
+    Its appends are measured in `registry`, and what in it is no event is counted there.
 
     Raises:
         LogDiverged: stream and mirror differ; nothing may be appended until one is restored.
     """
     mirror = await Mirror.open(mirror_file)
     try:
-        event_log = mirrored_log(client, mirror, on_append=append_metrics(registry))
+        event_log = mirrored_log(client, mirror, on_append=append_metrics(registry), on_stray=stray_metrics(registry))
         found = await event_log.verify()
         log.info("the log is what the mirror says", last=found.stream_last, compared=found.compared)
         full = asyncio.create_task(event_log.verify(full=True), name="verify-log")
@@ -170,6 +171,7 @@ def launcher_config(own: BusAddress, node: NodeBus, data_dir: Path, orphan_timeo
         authority=node.authority,
         node_credentials=node.credentials,
         own_nats_url=own.url,
+        own_credentials=own.credentials,
         nats_ca=node.ca,
         credential_life_s=node.credential_life_s,
         orphan_timeout_s=orphan_timeout_s,

@@ -24,11 +24,12 @@ from nats.aio.client import Client
 
 from elasticgrid import environment
 from elasticgrid.bus.connect import connect, disconnect
-from elasticgrid.bus.embedded import EmbeddedServer, end_with
+from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.streams import ensure_streams
 from elasticgrid.core.errors import ServerStartFailed
 from elasticgrid.gateway.auth import ADMIN_KEY_FILE
 from elasticgrid.log.jetstream import JetStreamLog
+from elasticgrid.parent_death import end_with
 from elasticgrid.runtime.run_processes import RUN_MARK, RunProcess, find_run
 
 _log = structlog.get_logger("supervised-grid")

@@ -141,6 +141,10 @@ class SimulatedAgents:
         if not steps:
             self._finish(key, running)
             return
+        self._take(key, running, steps)
+
+    def _take(self, key: JobKey, running: SimulatedRound, steps: Sequence[StepTimes]) -> None:
+        """Take these steps, then report them and go on."""
         running.begin(self._host.now_ms, steps)
         report = running.reports
 
@@ -176,6 +180,27 @@ class SimulatedAgents:
         running = self.rounds[key]
         self._publish(key, running, running.done(self._host.now_ms))
         running.halt()
+
+    def lengthen(self, key: JobKey, duration_ms: int) -> None:
+        """The step under way takes so long, from now."""
+        self.interrupt(key)
+        running = self.rounds[key]
+        if self._next_steps(self.workloads[key], running):
+            self._take(key, running, (StepTimes(duration_ms=duration_ms),))
+        else:
+            self._train(key, running)
+
+    def stall(self, key: JobKey, for_ms: int) -> None:
+        """No step is taken for so long, unless the round ends before; the one under way is taken anew."""
+        self.interrupt(key)
+        running = self.rounds[key]
+        report = running.reports
+
+        def go_on() -> None:
+            if running.reports == report:
+                self._train(key, running)
+
+        self._host.at(for_ms, go_on)
 
     def _publish(self, key: JobKey, running: SimulatedRound, steps: Sequence[StepTimes]) -> None:
         """Report steps of which the last one ends now."""

@@ -19,6 +19,7 @@ from elasticgrid.core.errors import NotFound
 from elasticgrid.core.evidence import EvidenceFold
 from elasticgrid.core.grid import GridFold, JobKey
 from elasticgrid.core.job import JobState
+from elasticgrid.core.job_gaps import gap_to_record
 from elasticgrid.core.names import ACCESS, FLEET, GRID_TENANT, derived_id
 from elasticgrid.core.samples import SampleBatch, encode_batch
 from elasticgrid.core.spec import JobSpec, ProviderSpec
@@ -72,6 +73,8 @@ class SimulatedGrid:
         self._landing: set[JobKey] = set()
         self._placing: JobKey | None = None
         self._back_ms = 0
+        #: Samples that are on their way, by job.
+        self._held: dict[JobKey, list[tuple[int, SampleBatch]]] = {}
         for provider in providers:
             self.declare(provider)
 
@@ -200,6 +203,36 @@ class SimulatedGrid:
         )
         self.append(key, failed, actor=f"agent:{node.id}")
 
+    def hold_samples(self, key: JobKey, for_ms: int) -> None:
+        """Let what the job's workers publish from now on arrive so much later, all at once: a bus that is cut.
+
+        It arrives before that where the job ends first.
+        """
+        self._held.setdefault(key, [])
+        self.at(for_ms, lambda: self._let_go(key))
+
+    def _let_go(self, key: JobKey) -> None:
+        for rank, batch in self._held.pop(key, ()):
+            self.publish(key, rank, batch)
+
+    def stall(self, key: JobKey, for_ms: int) -> None:
+        """Let the job's workers live and take no step for so long; the step under way is taken anew after that.
+
+        Raises:
+            NotFound: no round of the job runs.
+        """
+        self.agents.running(key)
+        self.agents.stall(key, for_ms)
+
+    def lengthen_step(self, key: JobKey, duration_ms: int) -> None:
+        """Let the step under way take so long, from now.
+
+        Raises:
+            NotFound: no round of the job runs.
+        """
+        self.agents.running(key)
+        self.agents.lengthen(key, duration_ms)
+
     def advance(self, duration_ms: int) -> None:
         """Let time pass."""
         end_ms = self.now_ms + duration_ms
@@ -264,6 +297,10 @@ class SimulatedGrid:
 
     def publish(self, key: JobKey, rank: int, batch: SampleBatch) -> None:
         """Store a message of samples."""
+        held = self._held.get(key)
+        if held is not None:
+            held.append((rank, batch))
+            return
         sequence, data = self.evidence.sequence + 1, encode_batch(batch)
         completed = self.evidence.apply(key, sequence, self.now_ms, data)
         self._on_samples(SampleMessage(sequence, self.now_ms, sample_subject(*key, rank), data))
@@ -277,6 +314,7 @@ class SimulatedGrid:
             self.agents.drain(key, data)
         elif isinstance(data, ev.OutcomeDecided):
             self.agents.rounds.pop(key, None)
+            self._let_go(key)
             self.evidence.close(key)
         if isinstance(data, ev.PlacementDecided | ev.DrainDecided | ev.NodeLeft | ev.NodeLost | ev.NodeJoined):
             self._launcher.look(key)
@@ -289,6 +327,8 @@ class SimulatedGrid:
         if state.phase != "running" or not state.round_active_ms:
             self._wake(key)
             self._launcher.look(key)
+        elif gap_to_record(state, self.evidence.signals(key), self.now_ms) is not None:
+            self._wake(key)
         self.at(self._timings.tick_ms, lambda: self._tick(key))
 
     # ----------------------------------------------------------------------------------------------------------------

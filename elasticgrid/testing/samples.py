@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from elasticgrid.bus.follower import BusMessage
 from elasticgrid.bus.subjects import sample_subject
 from elasticgrid.clock import Clock
@@ -62,7 +64,7 @@ class SampleSource:
         """The next messages, at least one; waits for them."""
         messages = await self._stream.wait_beyond(self._position)
         self._position += len(messages)
-        return messages
+        return [replace(each, pending=len(messages) - number) for number, each in enumerate(messages, 1)]
 
     def rewind(self, last: int) -> None:
         """Go on after `last` where more was read."""

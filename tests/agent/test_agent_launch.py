@@ -82,6 +82,24 @@ async def test_an_agent_at_work_ends_its_workers_and_leaves_when_its_launch_is_o
     await until(lambda: not any(running(pid) for pid in pids))
 
 
+async def test_facts_of_a_launched_node_name_the_intent_it_was_launched_for_and_its_end(
+    grid: Grid, trainer: Trainer
+) -> None:
+    await launcher_says(grid, requested("another"), requested("a"))
+    agent = await grid.start_agent("a", trainer(FOR_EVER, 0.02), **LAUNCHED)
+    _, joined = await grid.wait_for(ev.NodeJoined, node="a-0")
+    await launcher_says(grid, over("another")[1], over("a")[1])
+    _, left = await grid.wait_for(ev.NodeLeft, node="a-0", timeout_s=END_S)
+    assert await asyncio.wait_for(agent.wait(), END_S) == 0
+    said = {
+        event.data: event.id
+        async for recorded in grid.log.read()
+        if isinstance(event := recorded.event, ev.Event) and event.actor == "launcher"
+    }
+    assert (joined.causation_id, joined.correlation_id) == (said[requested("a")], "s")
+    assert (left.causation_id, left.correlation_id) == (said[over("a")[1]], "s")
+
+
 async def test_an_agent_that_waits_for_its_world_leaves_when_its_launch_is_stopped_after_the_bus_was_away(
     grid: Grid, trainer: Trainer
 ) -> None:

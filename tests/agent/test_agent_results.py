@@ -110,7 +110,9 @@ def test_output_is_kept_to_a_size_while_it_is_written_and_repeated_whole(tmp_pat
             file.write(b"line %03d of a worker's output\n" % number)
             output.turn()
     names = sorted(each.name for each in tmp_path.iterdir())
-    assert names == ["rank-0.log", "rank-0.log.1", "rank-0.log.2"]
+    assert names == ["rank-0.log", "rank-0.log.1", "rank-0.log.2", "rank-0.log.passed"]
+    passed = int((tmp_path / names.pop()).read_text())
+    assert passed + path.stat().st_size == len(b"line 000 of a worker's output\n" * 20)
     assert all(each.stat().st_size <= 140 for each in tmp_path.iterdir())
     kept = b"".join((tmp_path / name).read_bytes() for name in reversed(names)).splitlines()
     assert kept == [b"line %03d of a worker's output" % number for number in range(20 - len(kept), 20)]

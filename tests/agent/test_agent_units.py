@@ -24,7 +24,6 @@ from elasticgrid.agent.agreement import (
 from elasticgrid.agent.config import AgentConfig, default_host, free_port
 from elasticgrid.agent.progress import Progress
 from elasticgrid.agent.reporter import Reporter
-from elasticgrid.agent.workers import tail
 from elasticgrid.core.errors import BusUnavailable, InvalidInput
 from elasticgrid.core.events import Event, NodeLeft, Recorded
 from elasticgrid.log.memory import MemoryLog
@@ -228,13 +227,6 @@ def test_the_host_is_the_loopback_address_when_the_bus_is_local_or_cannot_be_res
 
 def test_a_free_port_is_found_for_an_address_that_is_none_of_this_machines() -> None:
     assert free_port("192.0.2.1") > 0
-
-
-def test_the_tail_of_a_log_is_its_last_lines_and_never_an_error(tmp_path: Path) -> None:
-    log = tmp_path / "rank-0.log"
-    log.write_bytes(b"\xff\n" + b"".join(b"line %d\n" % number for number in range(1_000)))
-    assert tail(log).splitlines() == [f"line {number}" for number in range(980, 1_000)]
-    assert tail(tmp_path / "none") == ""
 
 
 def left(number: int) -> Event:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from big_grid import NASTY
 from served_log import Open, Served
-from watched_page import DESK, MARKS, PHONE, drawn, sync_api
+from watched_page import CONTEXT, DESK, MARKS, PHONE, WatchedPage, drawn, sync_api
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -51,19 +51,26 @@ def test_a_wrong_key_is_refused_in_words_and_the_right_one_opens_the_grid(browse
     page.close()
 
 
-def test_the_session_is_a_cookie_that_no_script_reads_and_that_signing_out_ends(opened: Open) -> None:
-    watched = opened(locale="en-GB")
-    page = watched.open()
-    page.locator(".tile").first.wait_for()
+def test_the_session_is_a_cookie_that_no_script_reads_and_that_signing_out_ends_in_every_window(
+    browser: Browser, day: Served
+) -> None:
+    context = browser.new_context(**CONTEXT)
+    watched = WatchedPage(context.new_page(), day.url, day.key)
+    page = watched.sign_in()
     assert page.evaluate("document.cookie") == ""
     (cookie,) = page.context.cookies()
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
     assert watched.key not in page.content()
+    others = [WatchedPage(context.new_page(), day.url, day.key).open(view) for view in ("/", "/?view=events", JOB)]
+    for other in others:
+        expect(other.locator("#live-text")).to_have_text("live")
     page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_label("Key")).to_be_visible()
+    for each in (page, *others):
+        expect(each.get_by_label("Key")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Key")).to_be_visible()
+    context.close()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -179,6 +186,58 @@ def test_an_incident_has_its_timeline_what_led_to_what_and_an_archive_to_hand_on
     archive = download.value.path()
     assert archive.stat().st_size > 1_000
     assert archive.read_bytes()[:4] == b"\x28\xb5\x2f\xfd"  # Zstandard
+
+
+def test_what_is_about_the_whole_grid_is_part_of_an_incident(opened: Open) -> None:
+    page = opened().open("/?view=incident")
+    ready(page, "incident")
+    expect(page.locator(".density .legendtext", has_text="grid")).to_be_attached()
+    page.goto(f"{page.url}&tenant=research&job=llama-finetune-k3x9")
+    page.get_by_label("Events").select_option(label="about the grid")
+    page.get_by_role("button", name="Show", exact=True).click()
+    rows = page.locator(".vlist-timeline .vspace .vrow")
+    expect(rows.filter(has_text="provider.cordoned")).to_contain_text("gcp-spot")
+    assert "type=grid" in page.url
+    assert all(text.startswith("provider.") for text in page.locator(".vspace .c-type").all_inner_texts())
+    expect(page.locator(".density .barlayer .point").first).to_be_attached()
+
+
+def test_what_is_text_is_there_before_the_plots_are(opened: Open) -> None:
+    page = opened(locale="en-GB").open()
+    held: list[Route] = []
+    page.route("**/plotly.min.js", held.append)
+    page.goto(page.url.split("?")[0] + JOB[1:])
+    expect(page.locator(".decision").first).to_be_visible()
+    expect(page.get_by_role("region", name="Nodes of the job")).to_be_visible()
+    expect(page.locator(".tile", has_text="Round")).to_be_visible()
+    page.wait_for_function("document.querySelector('script[src*=plotly]') !== null")
+    assert page.locator(".plot .main-svg").count() == 0
+    while not held:
+        page.wait_for_timeout(50)
+    held[0].continue_()
+    drawn(page)
+
+
+def test_money_has_dollars_at_its_axis_and_few_nodes_have_each_number_once(opened: Open) -> None:
+    page = opened(locale="en-GB").open()
+
+    def small(route: Route) -> None:
+        """The job with a thousandth of its cost, and one node at most."""
+        answer = route.fetch()
+        series = answer.json()
+        series["cost"]["value"] = [value / 100_000 for value in series["cost"]["value"]]
+        for name in ("target", "training", "paid"):
+            series[name]["value"] = [min(value, 1) for value in series[name]["value"]]
+        series["decisions"] = []
+        route.fulfill(response=answer, json=series)
+
+    page.route("**/series*", small)
+    page.goto(page.url.split("?")[0] + JOB[1:])
+    drawn(page)
+    assert page.locator(".plot .ytick text").all_text_contents() == ["0", "1"]
+    money = page.locator(".plot .y5tick text").all_text_contents()
+    assert len(money) > 2
+    assert all(re.fullmatch(r"\$[\d,.]+", text) for text in money), money
 
 
 def test_a_what_if_that_cannot_be_told_says_why(opened: Open) -> None:

@@ -106,7 +106,21 @@ def test_a_gateway_that_is_started_again_and_a_cable_that_is_pulled_lose_no_even
     expect(live).to_have_text("live")
     name = grid.run("submit", str(job_file))
     rows = page.locator(".vlist-events .vspace .vrow")
-    expect(rows.filter(has_text="node.joined").first).to_be_visible(timeout=JOB_MS)
+    expect(rows.filter(has_text="decision.world").first).to_be_visible(timeout=JOB_MS)
+
+    # It has no hook: what is known of it is drawn, and that there are no steps is said.
+    watched.open(f"/?view=job&tenant=default&job={name}")
+    drawn(page)
+    expect(page.get_by_text("This job publishes no steps")).to_be_visible()
+    done = "document.querySelector('.js-plotly-plot')._fullData.filter((each) => each.type === 'bar').map((each) => each.meta)"
+    assert "training" in page.evaluate(done)
+    assert "waiting" not in page.evaluate(done)
+    assert page.locator(".plot .annotation-text").all_text_contents() == ["Nodes", "Cost, USD", "Rounds and nodes"]
+    ticks = page.locator(".plot .ytick text").all_text_contents()
+    assert ticks == [str(number) for number in range(len(ticks))]
+    watched.keep("job-without-steps")
+    watched.open("/?view=events")
+    expect(live).to_have_text("live")
 
     grid.stop()
     expect(live).to_have_text("reconnecting")

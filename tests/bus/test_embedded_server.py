@@ -16,7 +16,7 @@ import pytest
 from elasticgrid.bus.connect import BusAddress
 from elasticgrid.bus.credentials import Credentials, read_credentials
 from elasticgrid.bus.embedded import EmbeddedServer, find_nats_server
-from elasticgrid.core.errors import ServerStartFailed
+from elasticgrid.core.errors import InvalidInput, ServerStartFailed
 from elasticgrid.testing.bus import connection, launch_address, until
 
 pytestmark = pytest.mark.server
@@ -128,12 +128,21 @@ async def test_a_port_that_somebody_else_took_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_binary_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ServerStartFailed, match="no executable file"):
+    with pytest.raises(InvalidInput, match="no executable file"):
         await EmbeddedServer(tmp_path, nats_server=str(tmp_path / "nothing")).start()
-    with pytest.raises(ServerStartFailed, match="ended with code"):
-        await EmbeddedServer(tmp_path, nats_server="/bin/false").start()
     async with EmbeddedServer(tmp_path, nats_server=str(find_nats_server())):
         pass
+
+
+async def test_of_the_log_only_what_this_start_wrote_is_told(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ServerStartFailed, match="ended with code 1") as failed:
+            await EmbeddedServer(tmp_path, nats_server="/bin/false").start()
+        assert failed.value.story == ()
+        assert "nats-server.log" not in str(failed.value)
+        async with EmbeddedServer(tmp_path):
+            pass
+    assert (tmp_path / "bus" / "nats-server.log").stat().st_size > 0
 
 
 async def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from cli_grid import GridThread, Run
 
@@ -17,6 +18,8 @@ from elasticgrid.core.spec import JobSpec
 from elasticgrid.decider.service import Decider
 from elasticgrid.log.archive import ArchivedEvents, ArchiveWriter
 from elasticgrid.log.importing import record_tenant
+from elasticgrid.log.mirror_record import LogRecord, record_of
+from elasticgrid.log.restore import restore
 from elasticgrid.testing.history import SimulatedGrid
 
 
@@ -46,17 +49,62 @@ def test_a_part_of_the_log_is_exported_by_job_and_time(run: Run, past: GridThrea
     assert run("events", "export", "job.egz", "--job", "train").code == 0
     assert {recorded.event.job for recorded in ArchivedEvents("job.egz")} == {"train", "fleet"}
     assert run("replay", "verify", "job.egz").code == 0
-    assert run("events", "export", "none.egz", "--job", "none").code == 0
-    assert {recorded.event.job for recorded in ArchivedEvents("none.egz")} <= {"fleet"}
+    assert run("events", "export", "named.egz", "--job", "default/train").code == 0
+    assert list(ArchivedEvents("named.egz")) == list(ArchivedEvents("job.egz"))
     when = datetime.fromtimestamp(middle / 1000, UTC).isoformat()
-    assert run("events", "export", "late.egz", "--since", when).code == 0
     assert run("events", "export", "early.egz", "--until", when).code == 0
-    late, early = list(ArchivedEvents("late.egz")), list(ArchivedEvents("early.egz"))
-    assert early + late == history.recorded
-    assert late[0].recorded_ms >= middle > early[-1].recorded_ms
-    for name in ("*", ">", "a.b"):
-        assert run("events", "export", "odd.egz", "--job", name, "--force").code == 0
-        assert {recorded.event.job for recorded in ArchivedEvents("odd.egz")} <= {"fleet"}
+    early = list(ArchivedEvents("early.egz"))
+    assert early == [recorded for recorded in history.recorded if recorded.recorded_ms < middle]
+
+
+def test_a_part_from_some_time_on_can_be_verified_and_looked_at(
+    run: Run, past: GridThread, history: SimulatedGrid
+) -> None:
+    middle = history.recorded[len(history.recorded) // 2].recorded_ms
+    when = datetime.fromtimestamp(middle / 1000, UTC).isoformat()
+    exported = run("events", "export", "late.egz", "--since", when)
+    assert "to fold it from" in exported.out
+    # What the job was until then is what all of it is folded from.
+    assert list(ArchivedEvents("late.egz")) == history.recorded
+    verified = run("replay", "verify", "late.egz", "--json")
+    assert verified.code == 0
+    assert verified.json()["verified"] == verified.json()["decisions"] > 10
+    assert run("replay", "report", "late.egz", "-o", "late.md").code == 0
+    assert "train" in Path("late.md").read_text()
+    told = run("replay", "timeline", "late.egz", "-o", "jsonl")
+    later = [recorded.sequence for recorded in history.recorded if recorded.recorded_ms >= middle]
+    assert [msgspec.json.decode(line)["sequence"] for line in told.out.splitlines()] == later
+    assert "--since shows what is in it of before" in told.err
+    everything = run("replay", "timeline", "late.egz", "-o", "jsonl", "--since", "2000-01-01")
+    assert len(everything.out.splitlines()) == len(history.recorded)
+
+
+def test_the_live_log_is_reported_on_where_no_archive_is_named(run: Run, past: GridThread) -> None:
+    ended = run("replay", "whatif", "--set", "scaling.cooldown_down_s=600")
+    assert ended.code == 2
+    assert "keeps no step samples" in ended.err
+
+
+def test_where_a_file_cannot_be_written_nothing_is_asked_for(run: Run, past: GridThread) -> None:
+    ended = run("events", "export", "nowhere/log.egz")
+    assert ended.code == 2
+    assert ended.err.startswith("error: nowhere: there is no such folder (")
+
+
+@pytest.mark.parametrize("name", ["none", "default/none", "none/train", "a/b/c", "*", ">", "a.b"])
+def test_a_job_that_is_not_there_is_not_exported(name: str, run: Run, past: GridThread) -> None:
+    ended = run("events", "export", "none.egz", "--job", name)
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.startswith("error: ")
+    assert not Path("none.egz").exists()
+
+
+def test_a_span_with_nothing_in_it_is_not_exported(run: Run, past: GridThread) -> None:
+    for since, until in (("2026-02-01", "2026-01-01"), ("2026-02-01", "2026-02-01")):
+        ended = run("events", "export", "none.egz", "--since", since, "--until", until)
+        assert ended.code == 2
+        assert "--since is to be before --until" in ended.err
+    assert not Path("none.egz").exists()
 
 
 def test_a_file_that_is_there_is_not_replaced_unasked(run: Run, past: GridThread, folder: Path) -> None:
@@ -140,6 +188,38 @@ def test_an_imported_job_is_looked_at_as_it_was(
 
 
 @pytest.mark.server
+def test_what_was_imported_is_proved_by_its_archive_and_breaks_no_law_here(
+    run: Run, study: GridThread, archive: Path, history: SimulatedGrid
+) -> None:
+    imported = run("events", "import", archive, "--tenant", "incident")
+    assert f"elasticgrid replay verify {archive}" in imported.err
+    ended = run("replay", "verify")
+    assert ended.code == 0
+    assert "decisions were taken in another grid" in ended.err
+    report = run("replay", "verify", "--json").json()
+    decisions = run("replay", "verify", archive, "--json").json()["decisions"]
+    assert (report["decisions"], report["unverifiable"], report["imported"]) == (decisions, decisions, decisions)
+    assert (report["diverged"], report["law_breaches"]) == (0, 0)
+
+    async def log() -> dict[str, ev.Recorded]:
+        return {recorded.event.id: recorded async for recorded in study.log.read()}
+
+    there, placed = study.call(log()), 0
+    for recorded in history.recorded:
+        event = recorded.event
+        if isinstance(event, ev.Event) and event.basis is not None:
+            before = [each for each in history.recorded if each.sequence <= event.basis.events_through]
+            last = next(each for each in reversed(before) if each.event.tenant != "_grid")
+            now = there[event.id].event
+            assert isinstance(now, ev.Event)
+            assert now.basis is not None
+            # It says of this log how far it had read.
+            assert now.basis.events_through == there[last.event.id].sequence
+            placed += 1
+    assert placed > 10
+
+
+@pytest.mark.server
 def test_nobody_decides_about_what_was_imported(
     run: Run, study: GridThread, tmp_path: Path, history: SimulatedGrid
 ) -> None:
@@ -173,10 +253,11 @@ def test_nobody_decides_about_what_was_imported(
 @pytest.mark.server
 def test_only_an_empty_grid_takes_an_archive(run: Run, study: GridThread, archive: Path, job_file: Path) -> None:
     assert run("submit", job_file).code == 0
+    before = study.call(study.log.last_sequence())
     ended = run("events", "import", archive, "--tenant", "incident")
     assert ended.code == 1
     assert "the grid is not empty" in ended.err
-    assert run("jobs", "list", "--tenant", "_incident", "--json").json() == []
+    assert study.call(study.log.last_sequence()) == before
 
 
 @pytest.mark.server
@@ -185,11 +266,17 @@ def test_a_damaged_archive_appends_nothing(run: Run, study: GridThread, archive:
     data[len(data) // 2] ^= 1
     archive.write_bytes(data)
     before = study.call(study.log.last_sequence())
-    assert run("events", "import", archive, "--tenant", "incident").code == 1
+    ended = run("events", "import", archive, "--tenant", "incident")
+    assert ended.code == 1
+    # The file is named that was given, and not the copy that the gateway made of it.
+    assert ended.err.startswith(f"error: {archive}: record ")
+    assert "spool" not in ended.err
+    assert "--salvage` says what of it is good" in ended.err
     assert study.call(study.log.last_sequence()) == before
     archive.write_bytes(b"junk")
     ended = run("events", "import", archive, "--tenant", "incident")
     assert ended.code == 1
+    assert str(archive) in ended.err
     assert "not an elasticgrid archive" in ended.err
     assert list((study.data_dir / "spool").iterdir()) == []
 
@@ -205,6 +292,36 @@ def test_an_export_has_the_samples_that_are_on_the_bus(run: Run, study: GridThre
     ended = run("events", "export", "log.egz", "--with-samples", "--json")
     assert ended.json()["footer"]["samples"] == 20
     assert run("replay", "verify", "--with-samples").code == 0
+
+
+@pytest.mark.server
+def test_without_an_archive_the_live_log_is_run_again_and_reported_on(
+    run: Run, data_dir: Path, history: SimulatedGrid
+) -> None:
+    async def source() -> AsyncGenerator[LogRecord]:
+        for recorded in history.recorded:
+            yield record_of(recorded)
+
+    async def fill(grid: GridThread) -> None:
+        assert grid.service.bus is not None
+        await restore(grid.service.bus, source)
+        for message in history.samples:
+            await grid.service.bus.jetstream().publish(message.subject, message.data)
+        await grid.service.caught_up()
+
+    with GridThread(data_dir, None, on_bus=True) as grid:
+        grid.call(fill(grid))
+        read = f"the live log was read through event {history.recorded[-1].sequence}"
+        answer = run("replay", "whatif", "--set", "scaling.cooldown_down_s=600", "--json")
+        assert answer.code == 0
+        assert read in answer.err
+        assert answer.json()["jobs"][0]["settings"] == [
+            {"setting": "scaling.cooldown_down_s", "recorded": "60", "what_if": "600"}
+        ]
+        told = run("replay", "report", "--out", "live.md")
+        assert told.code == 0
+        assert read in told.err
+        assert "the live log" in Path("live.md").read_text()
 
 
 def test_a_grid_on_no_bus_takes_no_archive(run: Run, grid: GridThread, archive: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +23,11 @@ import pytest
 from cli_grid import GridThread, Run
 
 import elasticgrid
-from elasticgrid.testing.bus import free_ports
+from elasticgrid.log.mirror import Mirror
+from elasticgrid.log.mirror_file import MIRROR_FILE
+from elasticgrid.log.mirrored import mirrored_log
+from elasticgrid.testing.bus import bus_client, embedded_server, free_ports
+from elasticgrid.testing.log_contract import an_event
 
 KEY = "k" * 40
 
@@ -186,3 +192,64 @@ def test_a_credential_of_last_week(run: Run, data_dir: Path, folder: Path, monke
         (folder / "old.json").chmod(0o600)
         monkeypatch.setenv("ELASTICGRID_CREDENTIALS", str(folder / "old.json"))
         is_found(doctor(run, "credential"), "the bus refuses it", "replaced or has expired")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("named", [True, False], ids=["by the environment", "by the folder alone"])
+def test_a_bus_that_stands_still(run: Run, data_dir: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    with GridThread(data_dir, on_bus=True) as running:
+        assert running.service.bus is not None
+        where = running.service.bus.connected_url
+        assert where is not None
+        if named:
+            monkeypatch.setenv("ELASTICGRID_NATS_URL", f"nats://{where.netloc}")
+            monkeypatch.setenv("ELASTICGRID_CREDENTIALS", str(data_dir / "bus" / "service.json"))
+        well = json.loads(run("doctor", "--json").out)
+        assert [each["status"] for each in well if each["check"] in ("gateway", "bus", "credential")] == ["ok"] * 3
+        server = int((data_dir / "bus" / "nats-server.pid").read_text())
+        os.kill(server, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            ended = run("doctor", "--json")
+            took_s = time.monotonic() - begun
+        finally:
+            os.kill(server, signal.SIGCONT)
+        gateway = Trouble(ended.code, ended.out, ended.err, "gateway")
+        is_found(gateway, "is not ready: the log did not answer within 2 s", "is its bus up?")
+        is_found(Trouble(ended.code, ended.out, ended.err, "bus"), where.netloc, "NATS_URL" if named else "bus; stop")
+        assert "start it with: elasticgrid up" not in ended.err
+        log = Trouble(ended.code, ended.out, ended.err, "log")
+        assert (log.status, log.says) == ("skipped", "the gateway does not reach the log")
+        assert took_s < 60
+
+
+@pytest.mark.server
+def test_a_log_that_was_damaged_while_the_grid_stood_still(run: Run, data_dir: Path) -> None:
+    async def some_events() -> None:
+        async with (
+            embedded_server(data_dir) as server,
+            bus_client(server) as client,
+            await Mirror.open(data_dir / MIRROR_FILE) as mirror,
+        ):
+            log = mirrored_log(client, mirror)
+            for number in range(50):
+                await log.append([an_event(number)])
+            await log.fill()
+
+    asyncio.run(some_events())
+    well = doctor(run, "log")
+    assert (well.status, well.says) == ("ok", "50 events are as their mirror says")
+    (block,) = data_dir.glob("bus/storage/jetstream/*/streams/GRID_EVENTS/msgs/1.blk")
+    data = bytearray(block.read_bytes())
+    data[data.index(an_event(20).id.encode())] ^= 1
+    block.write_bytes(data)
+    is_found(doctor(run, "log"), "GRID_EVENTS 21", "elasticgrid events restore --from mirror")
+
+
+@pytest.mark.server
+def test_a_second_grid_on_the_folder_is_told_where_the_first_one_is(run: Run, data_dir: Path) -> None:
+    with GridThread(data_dir, on_bus=True) as running:
+        refused = run("up", "--http", "127.0.0.1:0")
+    assert refused.code == 1
+    assert f"a grid runs on this folder already, at {running.url}" in refused.err
+    assert "elasticgrid jobs list" in refused.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 from cli_grid import GridThread, Run
 
+from elasticgrid.core import events as ev
 from elasticgrid.core.spec import ProviderSpec
+from elasticgrid.testing.history import SimulatedGrid
 
 
 @pytest.fixture
@@ -30,6 +33,38 @@ def test_a_submitted_job_is_listed_and_shown(run: Run, job: str) -> None:
     assert run("jobs", "show", job, "-o", "yaml").out.startswith("job:")
 
 
+def test_a_job_that_trains_is_shown_at_its_checkpoint_at_least(
+    run: Run, data_dir: Path, history: SimulatedGrid
+) -> None:
+    ends = [index for index, each in enumerate(history.recorded) if kind(each) == "node.checkpointed"]
+    with GridThread(data_dir, None, recorded=history.recorded[: ends[-1] + 1]):
+        summary = run("jobs", "show", "train", "--json").json()
+        kept = summary["job"]["checkpoint_step"]
+        assert kept > max(node["last_step"] for node in summary["nodes"])
+        shown = run("jobs", "show", "train").out
+        (told,) = re.findall(r"progress +round \d+, step (\d+) at least, checkpoint at step (\d+)", shown)
+        assert int(told[0]) >= int(told[1]) == kept
+        assert "[" in line_of(shown, "decision")
+
+
+def test_of_a_job_that_is_over_the_outcome_is_shown_and_no_decision_of_before(run: Run, past: GridThread) -> None:
+    shown = run("jobs", "show", "train").out
+    assert line_of(shown, "outcome").split() == ["outcome", "completed"]
+    assert line_of(shown, "progress").endswith("step 300, checkpoint at step 300")
+    assert "hold [" not in shown
+    (listed,) = run("jobs", "list").out.splitlines()[1:]
+    assert listed.endswith("  completed")
+
+
+def kind(recorded: ev.Recorded) -> str:
+    return ev.type_of(recorded.event.data) if isinstance(recorded.event, ev.Event) else ""
+
+
+def line_of(text: str, first: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{first} ")]
+    return line
+
+
 def test_the_same_idempotency_key_is_the_same_job(run: Run, grid: GridThread, job_file: Path) -> None:
     first = run("submit", job_file, "--idempotency-key", "k1")
     assert run("submit", job_file, "--idempotency-key", "k1").out == first.out
@@ -43,6 +78,20 @@ def test_a_dry_run_submits_nothing(run: Run, grid: GridThread, job_file: Path) -
     assert run("submit", job_file, "--dry-run").code == 0
     assert run("submit", job_file, "--dry-run", "--json").json()["accepted"] is True
     assert run("jobs", "list", "--json").json() == []
+
+
+def test_what_looks_like_a_secret_is_warned_of_before_it_is_submitted(
+    run: Run, grid: GridThread, job_file: Path
+) -> None:
+    token = "hf_" + "a1" * 17
+    job_file.write_text(job_file.read_text() + f"env: {{HF_TOKEN: {token}}}\n")
+    for words in (("--dry-run",), ()):
+        ended = run("submit", job_file, *words)
+        assert ended.code == 0
+        assert "warning: env.HF_TOKEN looks like a secret: " in ended.err
+        assert "secrets: {HF_TOKEN: ./FILE}" in ended.err
+        assert token not in ended.err + ended.out
+    assert run("submit", job_file, "--dry-run", "--json").json()["warnings"]
 
 
 def test_a_job_that_this_grid_can_never_run_ends_with_4(run: Run, grid: GridThread, job_file: Path) -> None:
@@ -91,9 +140,56 @@ def test_decisions_are_listed_and_explained(run: Run, past: GridThread) -> None:
 def test_the_live_log_is_read_as_an_archive_is(run: Run, past: GridThread, archive: Path) -> None:
     live = run("replay", "timeline", "--job", "train")
     assert live.out == run("replay", "timeline", archive, "--job", "train").out
-    assert "the live log ends here" in live.err
     assert run("replay", "verify", "--json").json()["diverged"] == 0
     assert run("events", "show", 3).json()["sequence"] == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("replay", "timeline"),
+        ("replay", "timeline", "-o", "json"),
+        ("replay", "verify"),
+        ("replay", "verify", "--json"),
+        ("replay", "state"),
+        ("replay", "state", "--diff", "3", "9999"),
+        ("decisions", "why", "train"),
+        ("events", "show", "3", "--effects"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_read_of_the_live_log_says_through_where(
+    line: tuple[str, ...], run: Run, past: GridThread, history: SimulatedGrid
+) -> None:
+    ended = run(*line)
+    assert ended.code == 0
+    assert f"the live log was read through event {history.recorded[-1].sequence}\n" in ended.err
+
+
+def test_a_log_that_is_read_to_a_place_only_says_so(run: Run, past: GridThread) -> None:
+    assert "the live log was read through event 3\n" in run("events", "show", 3).err
+    # One more is read to see that the place was passed.
+    assert "the live log was read through event 21\n" in run("replay", "state", "--at", 20).err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("jobs", "show"),
+        ("jobs", "watch"),
+        ("decisions", "list"),
+        ("decisions", "why"),
+        ("replay", "timeline", "--job"),
+        ("replay", "state", "--job"),
+        ("events", "list", "--job"),
+    ],
+    ids=" ".join,
+)
+def test_a_job_is_named_with_its_tenant_or_without(line: tuple[str, ...], run: Run, past: GridThread) -> None:
+    whole, short = run(*line, "default/train"), run(*line, "train")
+    assert (whole.code, whole.out) == (0, short.out)
+    assert run(*line, "default/none").code == run(*line, "none").code == 3
+    assert run(*line, "other/train").code == 3
 
 
 def test_events_are_listed_in_pages(run: Run, past: GridThread) -> None:

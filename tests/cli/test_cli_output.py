@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
+import socket
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from cli_grid import GridThread, Run
+from cli_terminal import on_terminal
 from msgspec.structs import replace
 
-from elasticgrid.cli.output import Format, print_data, print_table, shortened
+from elasticgrid.cli.output import Format, print_data, print_table
+from elasticgrid.cli.tables import shortened
 from elasticgrid.core import events as ev
-
-
-def on_terminal(*arguments: str, code: int = 0, environ: Mapping[str, str] | None = None) -> list[str]:
-    """What a command that ends with `code` prints on a terminal of 80 columns."""
-    master, slave = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **(environ or {})}
-    with subprocess.Popen(
-        [sys.executable, "-m", "elasticgrid.cli.main", *arguments], stdout=slave, stderr=slave, env=environment
-    ) as process:
-        os.close(slave)
-        text = b""
-        try:
-            while piece := os.read(master, 65_536):
-                text += piece
-        except OSError:
-            pass  # the other end is closed
-        os.close(master)
-        assert process.wait(timeout=30) == code
-    return text.decode().splitlines()
 
 
 def test_off_a_terminal_every_row_is_one_line_and_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +50,47 @@ def test_on_a_terminal_tables_fit_and_what_is_copied_is_whole(past: GridThread) 
 def test_no_colour_where_none_is_wanted(environ: dict[str, str], past: GridThread) -> None:
     assert not any("\x1b[" in line for line in on_terminal("jobs", "list", environ=environ))
     assert not any("\x1b[" in line for line in on_terminal("jobs", "watch", "train", environ=environ))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_nothing_moves_where_no_colour_is_wanted(
+    environ: dict[str, str], past: GridThread, archive: Path, folder: Path
+) -> None:
+    """Neither what takes its time and would show that by a bar or a spinner, nor what logs while it runs."""
+    (folder / "restored").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        up = on_terminal("up", "--data", "taken", "--http", address, code=2, environ=environ)
+    assert any("mirror" in line for line in up)
+    assert not any("\x1b" in line for line in up)
+    for words in (
+        ("replay", "verify", str(archive)),
+        ("events", "export", "copy.egz"),
+        ("events", "restore", "--data", "restored", "--from", str(archive)),
+        ("decisions", "why", "train"),
+        ("doctor",),
+    ):
+        lines = on_terminal(*words, environ=environ)
+        assert lines
+        assert not any("\x1b" in line for line in lines), (words, lines)
+
+
+@pytest.mark.process
+def test_bars_are_shown_where_they_may_be(archive: Path) -> None:
+    assert any("\x1b[?25l" in line for line in on_terminal("replay", "verify", str(archive)))
+
+
+@pytest.mark.parametrize("environ", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_logs_on_a_terminal_are_text_in_colour_only_where_it_is_wanted(environ: dict[str, str]) -> None:
+    program = (
+        "import sys, structlog\nfrom elasticgrid.logs import configure_logging\n"
+        "configure_logging()\nstructlog.get_logger().info('said', number=1)"
+    )
+    lines = on_terminal("-c", program, program=(sys.executable,), environ=environ)
+    assert any("\x1b" in line for line in lines) == (not environ)
+    assert "said" in "".join(lines)
+    assert not lines[0].startswith("{")
 
 
 @pytest.mark.process
@@ -133,10 +154,10 @@ def test_names_lose_their_middle_and_sentences_nothing(text: str, width: int, sh
 
 @pytest.mark.process
 @pytest.mark.parametrize("columns", ["80", "200"])
-def test_watching_shows_size_nodes_steps_cost_and_the_last_decision(past: GridThread, columns: str) -> None:
+def test_watching_shows_size_nodes_steps_cost_and_the_outcome(past: GridThread, columns: str) -> None:
     lines = on_terminal("jobs", "watch", "train", environ={"NO_COLOR": "", "COLUMNS": columns})
     rows = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).strip() for line in lines[-40:]]
-    for row in ("size", "progress", "steps", "decision", "cost"):
+    for row in ("size", "progress", "steps", "outcome", "cost"):
         assert any(each.startswith(f"{row} ") for each in rows)
     last = "\n".join(rows)
     assert "of it waiting for a worker" in last

@@ -108,7 +108,9 @@ def test_a_task_without_a_name_is_called_like_its_file() -> None:
         ("num_nodes: 1\nrun: [a]\n", "run"),
         ("envs: {TOKEN: }\nrun: x\n", "envs.TOKEN"),
         ("envs: {RANK: 1}\nrun: x\n", "env.RANK"),
-        ("secrets: {TOKEN: x}\nrun: x\n", "secrets"),
+        ("secrets: {TOKEN: x}\nrun: x\n", "submit a job file: secrets: {NAME: ./FILE}"),
+        ("secrets: {TOKEN: }\nrun: x\n", "secrets"),
+        ("num_nodes: 1\nsecrets: {TOKEN: ./x}\nrun: x\n", "secrets"),
         ("num_nodez: 1\nresources: {}\nrun: x\n", "num_nodez"),
         ("resources: []\nrun: x\n", "resources"),
         ("resources: {use_spot: maybe}\nrun: x\n", "resources.use_spot"),
@@ -128,6 +130,7 @@ def test_a_job_file_is_none(job_file: Path) -> None:
     assert not is_task(job_file.read_bytes(), file="job.yaml")
     assert not is_task("nodes: {max: 2}\nresources: x\nrun: x\n", file="job.yaml")
     assert not is_task("setup: x\nrun: x\n", file="job.yaml")
+    assert not is_task("secrets: {TOKEN: ./hf.token}\nrun: x\n", file="job.yaml")
     assert is_task("run: |\n  one\n  two\n", file="job.yaml")
     spec, notes = read_job_or_task(job_file, submitted_ms=0)
     assert (spec.name, notes) == ("train", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_grid import GridThread, Run
@@ -76,6 +77,15 @@ def test_a_tenants_key_works_without_saying_whose_it_is(run: Run, research: Path
     assert "whole grid" in refused.err
 
 
+def test_what_a_tenant_may_not_see_is_not_called_missing(run: Run, research: Path, job_file: Path) -> None:
+    for key in ((), ("--key-file", research), (), ("--key-file", research)):
+        assert run("submit", job_file, *key).code == OK
+    seen = run("replay", "timeline", "--key-file", research)
+    assert seen.code == OK
+    assert seen.out.count("research/") == 2
+    assert "missing" not in seen.out + run("replay", "verify", "--key-file", research).err
+
+
 def test_a_revoked_key_opens_nothing(run: Run, research: Path) -> None:
     prefix = research.read_text().split("_")[1]
     gone = run("keys", "revoke", prefix, "--reason", "left on a laptop")
@@ -100,8 +110,65 @@ def test_a_quota_is_set_and_shown_with_what_is_left(run: Run, research: Path, jo
     lines = run("quota", "show", "-o", "jsonl").out.splitlines()
     assert len(lines) == 2
     assert run("quota", "show", "nobody").code == NOT_FOUND
-    assert run("quota", "set", "research", "--period-hours", "0").code == OK
+    assert run("quota", "set", "research", "--jobs", "2", "--period-hours", "0").code == OK
     assert run("quota", "set", "research", "--jobs", "-3").code == INVALID
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ((), "say --none"),
+        (("--period", "day"), "say --none"),
+        (("--none", "--jobs", "3"), "none are wanted"),
+        (("--jobs", "3", "--period", "day", "--period-hours", "6"), "said twice"),
+    ],
+)
+def test_a_quota_is_not_taken_away_by_leaving_something_out(run: Run, research: Path, flags: Any, says: str) -> None:
+    assert run("quota", "set", "research", "--jobs", "7").code == OK
+    refused = run("quota", "set", "research", *flags)
+    assert refused.code == INVALID
+    assert says in refused.err
+    assert run("quota", "show", "research", "--json").json()["quota"]["jobs"] == 7
+    gone = run("quota", "set", "research", "--none", "--json").json()
+    assert all(line["limit"] is None for line in gone["lines"])
+
+
+def test_a_tenant_without_any_job_is_not_told_to_wait_for_one(run: Run, research: Path, job_file: Path) -> None:
+    assert run("quota", "set", "research", "--jobs", "0").code == OK
+    refused = run("submit", job_file, "--key-file", research)
+    assert "ask an admin for a larger quota" in refused.err
+    assert "until a job is over" not in refused.err
+
+
+def test_a_key_is_made_with_limits_of_its_own_and_listed_with_them(run: Run, research: Path) -> None:
+    made = run("keys", "create", "--tenant", "research", "--rate", "5", "--burst", "9", "--json").json()
+    assert (made["key"]["rate_per_s"], made["key"]["burst"]) == (5, 9)
+    (line,) = [line for line in run("keys", "list").out.splitlines() if made["key"]["prefix"] in line]
+    assert "5/s" in line
+    assert run("keys", "create", "--tenant", "research", "--rate", "0").code == INVALID
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "field"),
+    [
+        (("keys", "create", "--tenant", "research", "--ttl", "5000d"), "--ttl", "ttl_s"),
+        (("keys", "create", "--tenant", "research", "--whole-grid"), "--tenant:", "whole_grid"),
+        (("keys", "create"), "--whole-grid", "whole_grid"),
+        (("quota", "set", "research", "--accelerator-hours", "-1"), "--accelerator-hours", "accelerator_hours"),
+        (("quota", "set", "research", "--dollars", "-1"), "--dollars", "microdollars"),
+        (("providers", "interrupt", "small", "--notice-s", "-1"), "--notice-s", "notice_s"),
+        (("jobs", "list", "--phase", "bogus"), "--phase", " phase:"),
+        (("submit", "job.yaml", "--idempotency-key", "x" * 300), "--idempotency-key", "Idempotency-Key"),
+    ],
+)
+def test_what_the_gateway_refuses_is_named_as_the_command_line_names_it(
+    run: Run, research: Path, job_file: Path, verb: tuple[str, ...], flag: str, field: str
+) -> None:
+    verb = tuple(str(job_file) if word == "job.yaml" else word for word in verb)
+    refused = run(*verb)
+    assert refused.code == INVALID, refused
+    assert flag in refused.err
+    assert field not in refused.err
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl", "yaml", "text"])

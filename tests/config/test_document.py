@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticgrid.config.document import MAX_BYTES
-from elasticgrid.config.grid_file import parse_grid
-from elasticgrid.config.job_file import parse_job
+from elasticgrid.config.grid_file import parse_grid, read_grid
+from elasticgrid.config.job_file import parse_job, read_job
+from elasticgrid.config.policy_file import read_policy
+from elasticgrid.config.settings import PROJECT_FILE, resolve
+from elasticgrid.config.skypilot_file import read_job_or_task
 from elasticgrid.core.errors import InvalidGrid, InvalidInput, InvalidJob
 
 BOMB = "\n".join(
@@ -56,6 +59,40 @@ def test_hostile_text_is_refused_within_a_few_seconds_with_a_line(text: str) -> 
         assert error.where.startswith("f.yaml:")
         assert len(str(error)) < 10_000
     assert time.monotonic() - started < 10
+
+
+KEY = "eg_8c41d07e_Zq3vT0mX9cLw2RkYb7NhJd5sPfGa1eUiOxKt4BnMl8E"
+WITH_A_KEY = {
+    "alone": KEY,
+    "in quotes": f'"{KEY}"',
+    "as a file of a key in its own form": f"-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----",
+    "as lines of assignments": f"A=b\nTOKEN={KEY}",
+    "as a tag": f"!{KEY} x",
+    **{
+        f"as {field}": f"name: a\nrun: b\n{field}: {KEY}\nproviders: [{{name: p, nodes: 1, {field}: {KEY}}}]"
+        for field in ("nodes", "run", "workers_per_node", "band", "deadline", "env", "placement", "scaling", "engine")
+    },
+    "as providers": f"providers: {KEY}",
+    "as a number": f"nodes: {{min: {KEY}}}\nproviders: [{{name: p, nodes: {KEY}, price_per_hour: {KEY}}}]",
+}
+
+
+@pytest.mark.parametrize("name", ["f.yaml", "f.json"])
+@pytest.mark.parametrize("text", WITH_A_KEY.values(), ids=WITH_A_KEY.keys())
+def test_a_key_that_was_given_by_mistake_is_in_no_error_text(text: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    (tmp_path / PROJECT_FILE).write_text(text)
+    refusals = (
+        _refusal(lambda: read_job(file, submitted_ms=0)),
+        _refusal(lambda: read_job_or_task(file, submitted_ms=0)),
+        _refusal(lambda: read_grid(file)),
+        _refusal(lambda: read_policy(file)),
+        _refusal(lambda: resolve({}, {}, folder=tmp_path, home=tmp_path)),
+    )
+    for error in refusals:
+        told = "\n".join((error.what, error.where, error.hint, *error.story))
+        assert KEY[12:20] not in told, told
 
 
 @pytest.mark.parametrize(

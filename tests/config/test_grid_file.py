@@ -135,8 +135,47 @@ def test_a_grid_without_a_usable_provider_is_refused(text: str, where: str) -> N
     assert refused(text).where == where
 
 
-def test_two_providers_of_one_name_are_refused_with_the_line_of_the_first() -> None:
-    error = refused("providers:\n  - {name: a, max_nodes: 1}\n  - {name: a, max_nodes: 1, market: spot}\n")
+def test_two_providers_that_nothing_tells_apart_are_refused_with_the_line_of_the_first() -> None:
+    error = refused("providers:\n  - {name: a, max_nodes: 1}\n  - {name: a, max_nodes: 9, tier: 2}\n")
     assert error.where == "grid.yaml:3: providers[1].name"
     assert "line 2" in error.what
-    assert "two markets" in error.hint
+    assert "differ in region, market or accelerator" in error.hint
+
+
+def test_providers_of_one_name_are_told_apart_by_region_market_and_accelerator() -> None:
+    text = """\
+providers:
+  - {name: aws, engine: aws/us-east-1, market: spot, max_nodes: 4}
+  - {name: aws, engine: aws/us-east-1, max_nodes: 4}
+  - {name: aws, engine: aws/eu-west-1, market: spot, max_nodes: 4, accelerator: A100}
+  - {name: aws, engine: aws/eu-west-1, market: spot, max_nodes: 4, accelerator: p5.48xlarge}
+  - {name: here, max_nodes: 4}
+  - {name: there, max_nodes: 4}
+  - {name: there, market: spot, max_nodes: 4}
+"""
+    assert [provider.name for provider in parse_grid(text, file="grid.yaml")] == [
+        "aws-us-east-1-spot",
+        "aws-us-east-1-on-demand",
+        "aws-eu-west-1-spot-a100",
+        "aws-eu-west-1-spot-p5-48xlarge",
+        "here",
+        "there-on-demand",
+        "there-spot",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "says"),
+    [
+        ("aws", "{name: aws, engine: aws/us-east-1, max_nodes: 9}", "`aws` is the provider on line 2 already"),
+        ("aws", "{name: aws-eu-west-1-spot, max_nodes: 9}", "is the provider on line 3 already"),
+        ("a" * 55, "{name: here, max_nodes: 9}", "is too long for a name"),
+    ],
+)
+def test_what_no_name_tells_apart_is_refused(name: str, more: str, says: str) -> None:
+    text = (
+        f"providers:\n  - {{name: {name}, engine: aws/us-east-1, max_nodes: 4}}\n"
+        f"  - {{name: {name}, engine: aws/eu-west-1, market: spot, max_nodes: 4}}\n  - {more}\n"
+    )
+    with pytest.raises(InvalidGrid, match=says):
+        parse_grid(text, file="grid.yaml")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticgrid.config import job_file
-from elasticgrid.config.checks import require_sound
+from elasticgrid.config.checks import job_warnings, require_sound
 from elasticgrid.config.fields import Quantity
 from elasticgrid.config.job_file import parse_job, read_job
 from elasticgrid.config.templates import template
 from elasticgrid.core.errors import InvalidJob, NotFound
-from elasticgrid.core.spec import JobSpec, PlacementPolicy, ScalingPolicy
+from elasticgrid.core.spec import JobSpec, OutputSpec, PlacementPolicy, ScalingPolicy
 
 FOLDER = Path("/srv/project")
 HEAD = "name: a\nrun: python train.py\n"
@@ -47,6 +47,7 @@ nproc_per_node: 2
 nodes: {min: 2, max: 8, initial: 4, quantum: 2}
 band: high
 on_stuck: restart
+stuck_after_s: 0.5
 grace_s: 1.5
 join_timeout_s: 60
 restarts: {application: 1, infrastructure: 2}
@@ -58,6 +59,7 @@ setup: |
 caches: [venv-1, data]
 bundle: true
 file_mounts: {data/words.txt: ../words.txt}
+secrets: {HF_TOKEN: ./hf.token, WANDB_API_KEY: /run/secrets/wandb}
 scaling:
   target_queue_share: 0.3
   idle_queue_share: 0.1
@@ -66,6 +68,7 @@ scaling:
   cooldown_up_s: 0.25
   target_step_s: 0.000001
   target_tokens_per_s: 50_000
+output: {max_bytes: 1_000_000, files: 0, tee: true}
 placement:
   prefer: balance
   spot: allow
@@ -88,6 +91,7 @@ placement:
         quantum=2,
         band="production",
         on_stuck="restart",
+        stuck_after_ms=500,
         grace_ms=1_500,
         join_timeout_ms=60_000,
         max_restarts=1,
@@ -98,6 +102,7 @@ placement:
         caches=("venv-1", "data"),
         bundle=True,
         file_mounts={"data/words.txt": "/srv/words.txt"},
+        secrets={"HF_TOKEN": "/srv/project/hf.token", "WANDB_API_KEY": "/run/secrets/wandb"},
         scaling=ScalingPolicy(
             target_queue_ppm=300_000,
             idle_queue_ppm=100_000,
@@ -107,6 +112,7 @@ placement:
             target_step_us=1,
             target_tokens_per_s=50_000,
         ),
+        output=OutputSpec(max_bytes=1_000_000, files=0, tee=True),
         placement=PlacementPolicy(
             prefer="balance",
             max_spot_ppm=700_000,
@@ -122,6 +128,7 @@ placement:
     ("tables", "core", "other"),
     [
         ([job_file.SCALING], ScalingPolicy, set()),
+        ([job_file.OUTPUT], OutputSpec, {"tee"}),
         (
             [job_file.SPOT_SHARE, job_file.PRICE_CEILING],
             PlacementPolicy,
@@ -131,7 +138,7 @@ placement:
             [job_file.NODES, job_file.TIMES, job_file.RESTARTS, job_file.DEADLINE],
             JobSpec,
             {"name", "command", "workdir", "env", "band", "on_stuck", "checkpoint_dir", "scaling", "placement"}
-            | {"setup", "caches", "bundle", "file_mounts"},
+            | {"setup", "caches", "bundle", "file_mounts", "secrets", "output"},
         ),
     ],
 )
@@ -157,6 +164,15 @@ def test_a_share_is_the_fraction_that_was_written_and_not_its_nearest_binary_one
         ("caches: [Big Cache]\nsetup: make", "caches", "lower-case letters"),
         ("caches: [venv]", "caches", "a setup that does"),
         ("bundle: perhaps", "bundle", ""),
+        ("secrets: {A B: ./x}", "secrets.A B", "letters, digits and _"),
+        ("secrets: {RANK: ./x}", "secrets.RANK", "leave it out"),
+        ("secrets: {ELASTICGRID_X: ./x}", "secrets.ELASTICGRID_X", "leave it out"),
+        ("secrets: {A: ./x}\nenv: {A: 1}", "secrets.A", "leave it out there"),
+        ("secrets: {A: ./x}\nenv: {A_FILE: /x}", "secrets.A", "leave A_FILE out"),
+        ("secrets: {A: ./x, A_FILE: ./x}", "secrets.A", "leave A_FILE out"),
+        ("secrets: {A: }", "secrets.A", "./hf.token"),
+        ("secrets: {A: [./x]}", "secrets.A", "./hf.token"),
+        ("secrets: {" + ", ".join(f"A{number}: ./x" for number in range(33)) + "}", "secrets", "at most 32"),
         ("setup: [make]", "setup", ""),
     ],
 )
@@ -164,6 +180,46 @@ def test_what_a_node_is_given_is_checked_before_it_is_sent(text: str, path: str,
     error = refused(HEAD + text)
     assert path in str(error)
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "secrets: {HF_TOKEN: SESAME}",
+        "secrets: {HF_TOKEN: hf_SESAME" + "a" * 30 + "}",
+        "secrets: {KEY: SESAMEabcdef/0123456789}",
+        "secrets: SESAME",
+        "secrets: [SESAME]",
+        "secrets: {HF_TOKEN: {SESAME: x}}",
+        "secrets: {HF_TOKEN: './SESAME\\0'}",
+    ],
+)
+def test_a_secret_in_the_place_of_its_file_is_refused_and_not_repeated(text: str) -> None:
+    error = refused(f"{HEAD}nodes: 2\n{text}".replace("\\0", "\0"))
+    assert "SESAME" not in str(error)
+
+
+def test_the_path_of_a_secret_is_not_that_of_what_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").symlink_to("today.token")
+    (tmp_path / "today.token").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = f"{HEAD}secrets: {{A: ./token, B: ~/token, C: ../x/y.token}}"
+    spec = parse_job(text, file="job.yaml", folder=tmp_path, submitted_ms=0)
+    outside = str(tmp_path.parent / "x" / "y.token")
+    assert spec.secrets == {"A": str(tmp_path / "token"), "B": str(tmp_path / "token"), "C": outside}
+
+
+def test_what_looks_like_a_secret_is_warned_of_by_its_place_and_what_to_do() -> None:
+    token = "hf_" + "a1" * 17
+    spec = parsed(f"{HEAD}env: {{HF_TOKEN: {token}, LEVEL: info}}\nsetup: fetch {token} https://x.example")
+    first, second = job_warnings(spec)
+    assert first.startswith("env.HF_TOKEN looks like a secret: it holds a token of a model hub; the log would keep it")
+    assert first.endswith("secrets: {HF_TOKEN: ./FILE}")
+    assert second.startswith("setup looks like a secret")
+    assert token not in first + second
+    assert job_warnings(parsed(f"{HEAD}env: {{LEVEL: info}}\nsecrets: {{HF_TOKEN: ./hf.token}}")) == ()
 
 
 def test_one_number_for_nodes_fixes_the_size() -> None:
@@ -194,6 +250,8 @@ def test_the_template_is_valid_and_says_the_defaults() -> None:
     spec = parsed(template("job"))
     assert spec.scaling == ScalingPolicy()
     assert spec.placement == PlacementPolicy()
+    assert spec.output == OutputSpec()
+    assert (spec.stuck_after_ms, spec.on_stuck) == (300_000, "tell")
 
 
 def test_a_file_is_read_relative_to_where_it_stands(tmp_path: Path) -> None:
@@ -234,6 +292,15 @@ def test_a_file_that_is_not_there_is_not_found_and_a_folder_is_no_file(tmp_path:
         ("env: [A]", "job.yaml:3: env", "NAME: value"),
         ("env:\n  A: 1\n  RANK: 0", "job.yaml:5: env.RANK", "leave it out"),
         ("env: {A-B: 1}", "job.yaml:3: env.A-B", "letters"),
+        ("env: {ELASTICGRID_JOB: a}", "job.yaml:3: env.ELASTICGRID_JOB", "leave it out"),
+        ("env: {ELASTICGRID_STUCK_AFTER_S: 9}", "job.yaml:3: env.ELASTICGRID_STUCK_AFTER_S", "write stuck_after_s: 9"),
+        ("env: {ELASTICGRID_LOG_BYTES: 9}", "job.yaml:3: env.ELASTICGRID_LOG_BYTES", "output: {max_bytes: 9}"),
+        ("stuck_after_s: -1", "job.yaml:3: stuck_after_s", "at least 0"),
+        ("output: {max_bytes: -1}", "job.yaml:3: output.max_bytes", "at least 0"),
+        ("output: {files: 1001}", "job.yaml:3: output.files", "at most 1000"),
+        ("output: {tee: 3}", "job.yaml:3: output.tee", ""),
+        ("output: {bytes: 3}", "job.yaml:3: output.bytes", ""),
+        ("output: none", "job.yaml:3: output", ""),
         ("scaling:\n  window_steps: 2", "job.yaml:4: scaling.window_steps", "at least 3"),
         ("scaling:\n  min_samples: 40", "job.yaml:4: scaling.min_samples", "window_steps"),
         ("scaling:\n  idle_queue_share: 0.2", "job.yaml:4: scaling.idle_queue_share", "target_queue_share, 0.2"),

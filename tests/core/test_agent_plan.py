@@ -309,6 +309,7 @@ def test_one_failed_worker_ends_the_others_and_is_named_first(agent: Driver) -> 
     fact = agent.facts[-1]
     assert isinstance(fact, NodeFailed)
     assert [(each.rank, each.code, each.last_lines) for each in fact.exits] == [(1, 3, "boom"), (0, -15, "")]
+    assert [each.state for each in fact.exits] == ["FAILED", "STOPPED"]
     assert (fact.failure, fact.last_step) == ("app_failed", 4)
 
 

@@ -50,6 +50,8 @@ FORBIDDEN_CALLS = {
     "print",
     "setattr",
 }
+#: What of a pure module remembers its calls: state that every caller shares.
+FORBIDDEN_NAMES = {"functools": {"cache", "cached_property", "lru_cache"}}
 MUTATORS = {
     "add",
     "append",
@@ -95,6 +97,12 @@ def _impurities_of_imports(node: ast.AST) -> Iterator[str]:
         in_core = module == "elasticgrid.core" or module.startswith("elasticgrid.core.")
         if not in_core and module.split(".")[0] not in ALLOWED:
             yield f"imports {module}"
+        if module in FORBIDDEN_NAMES and isinstance(node, ast.Import):
+            yield f"imports {module}, of which names are forbidden, as a whole"
+    if isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            if alias.name in FORBIDDEN_NAMES.get(str(node.module), ()):
+                yield f"imports {node.module}.{alias.name}"
 
 
 def _impurities_of_state(node: ast.AST, shared: set[str]) -> Iterator[str]:
@@ -155,6 +163,10 @@ def test_a_module_of_the_core_is_pure(module: Path) -> None:
         "from elasticgrid import clock",
         "from elasticgrid.log.port import EventLog",
         "from ..log import port",
+        "import functools",
+        "from functools import cache as kept",
+        "from functools import lru_cache",
+        "from functools import cached_property",
         "open('x')",
         "print(1)",
         "input()",
@@ -174,6 +186,7 @@ def test_an_impure_module_would_be_found(source: str) -> None:
     "source",
     [
         "import math",
+        "from functools import partial, reduce",
         "from elasticgrid.core.spec import PPM",
         "T = {}\ndef f(k):\n    own = dict(T)\n    own[k] = 1\n    return own",
     ],

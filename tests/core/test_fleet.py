@@ -48,7 +48,7 @@ def test_a_node_is_charged_from_its_placement_until_it_is_seen_to_be_gone() -> N
     assert usage(log) == (0, 1, 0)
     log.add(ev.LaunchStopped(attempt="p1", reason="done"), at_ms=8)
     assert usage(log) == (0, 0, 0)
-    assert log.fleet.jobs == ()
+    assert log.fleet.jobs == {}
 
 
 def test_a_failed_launch_gives_back_what_it_was_charged() -> None:
@@ -507,5 +507,5 @@ def test_a_job_with_nothing_left_leaves_no_trace_in_the_state() -> None:
     assert nodes_of(log.fleet.jobs, job_key("t", "j7")).launches
     for index in range(1_000):
         log.add(ev.NodeLeft(node=f"p{index}-0", reason=""), at_ms=2_000, job=f"j{index}")
-    assert log.fleet.jobs == ()
+    assert log.fleet.jobs == {}
     assert json.loads(msgspec.json.encode(log.fleet)).keys() == {"providers", "granted_ms"}

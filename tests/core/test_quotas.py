@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticgrid.core import events as ev
-from elasticgrid.core.grid import GridFold
+from elasticgrid.core.grid import GridFold, GridSnapshot
 from elasticgrid.core.quotas import HOUR_MS, jobs_of, period_at, quota_text, used_since
 from elasticgrid.core.rate import RateLimit, full, take
 from elasticgrid.core.spec import JobSpec
@@ -131,6 +132,16 @@ def test_what_is_used_since_any_hour_is_what_each_node_used_by_itself(
     assert used_since(nodes.fold.fleet.quotas, "t", since_ms, as_of_ms) == nodes.plainly(since_ms, as_of_ms)
     assert jobs_of(nodes.fold.fleet.quotas, "t") == len(spans)
     assert used_since(nodes.fold.fleet.quotas, "other", since_ms, as_of_ms) == (0, 0)
+
+
+def test_what_many_dear_nodes_use_fits_into_a_snapshot_and_is_still_exact() -> None:
+    nodes = Nodes()
+    for number in range(500):
+        for time_ms, job, data in nodes.run(f"j{number}", START_MS + number, None, 90_000_000, 8):
+            nodes.add(time_ms, job, data)
+    taken = msgspec.msgpack.decode(msgspec.msgpack.encode(nodes.fold.snapshot()), type=GridSnapshot)
+    as_of_ms = START_MS + 7 * HOUR_MS
+    assert used_since(taken.fleet.quotas, "t", START_MS, as_of_ms) == nodes.plainly(START_MS, as_of_ms)
 
 
 def test_a_quota_is_told_in_a_sentence() -> None:

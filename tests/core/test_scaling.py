@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +159,51 @@ def test_growth_that_did_not_pay_is_not_repeated() -> None:
     assert "last growth" in ruling.reason
 
 
+@pytest.mark.parametrize("tokens", [0, 5000])
+def test_growth_that_never_pays_is_tried_once_whether_tokens_are_reported_or_not(tokens: int) -> None:
+    sizes, ruling = grown(lambda nodes: (10.0, 3.0, tokens))
+    assert sizes == [8, 16]
+    assert (ruling.rule, "last growth" in ruling.reason) == ("queue_bound", True)
+    assert ("no tokens are reported" in ruling.reason) == (not tokens)
+
+
+def test_without_tokens_growth_that_makes_steps_shorter_goes_on() -> None:
+    sizes, _ = grown(lambda nodes: (800 / nodes, 240 / nodes, 0))
+    assert sizes == [8, 16, 32, 64, 128, 256, 512, 1024]
+
+
+def test_tokens_that_stop_coming_are_no_throughput_of_nothing() -> None:
+    sizes, _ = grown(lambda nodes: (80 / nodes, 24 / nodes, 5000 if nodes < 32 else 0), ceiling=64)
+    assert sizes == [8, 16, 32, 64]
+
+
+def grown(measure: Callable[[int], tuple[float, float, int]], ceiling: int = 1024) -> tuple[list[int], Ruling]:
+    """The sizes a job of 8 nodes takes when nothing but the rules holds it, and what is said at the last one.
+
+    Args:
+        measure: duration and queue of a step in seconds, and the tokens of five, by nodes.
+    """
+    policy = ScalingPolicy(warmup_steps=0, cooldown_up_ms=0, max_changes_per_hour=1000, max_restart_ppm=PPM)
+    situation, sizes, now = job(8, max_nodes=ceiling), [8], NOW
+    while True:
+        nodes, now = sizes[-1], now + 700_000
+        duration_s, queue_s, tokens = measure(nodes)
+        signals = five(duration_s, queue_s, nodes)
+        signals = msgspec.structs.replace(signals, tokens=tokens, last_sample_ms=now, evidence_ms=60_000)
+        ruling = ask(situation, signals, policy, now)
+        if ruling.action == "hold":
+            return sizes, ruling
+        sizes.append(ruling.target_nodes)
+        seen = Measured(signals.step_us, tokens, signals.window_us, signals.busy_us, queue_bound=True)
+        change = AppliedChange(now, nodes, ruling.target_nodes, 1_000, voluntary=True)
+        situation = job(
+            ruling.target_nodes,
+            max_nodes=ceiling,
+            measured={**situation.measured, nodes: seen},
+            changes=(*situation.changes, change),
+        )
+
+
 def test_exactly_twenty_percent_is_twenty_percent() -> None:
     assert ask(job(8), five(10, 2, 8)).action == "up"
     assert ask(job(8), five(10, 1.999, 8)).action == "hold"
@@ -209,6 +256,32 @@ def test_a_mostly_idle_job_with_a_target_gives_nodes_back() -> None:
     policy = ScalingPolicy(target_step_us=20 * S, warmup_steps=0)
     ruling = ask(job(4), steps(*[(10, 0)] * 5, nodes=4, data_wait_s=8.0), policy)
     assert (ruling.action, ruling.target_nodes, ruling.rule) == ("down", 2, "idle")
+
+
+@pytest.mark.parametrize(
+    ("changes", "measured", "says"),
+    [
+        ({"target_step_us": 30 * S}, {}, "a step of 4 nodes would take 18.2 s of 25.5 s allowed"),
+        ({"target_tokens_per_s": 40}, {}, "4 nodes would do 54 tokens/s of 48 needed"),
+        (
+            {"target_step_us": 30 * S, "target_tokens_per_s": 40},
+            {},
+            "a step of 4 nodes would take 18.2 s of 25.5 s allowed and 4 nodes would do 54 tokens/s of 48 needed",
+        ),
+        (
+            {"target_step_us": 30 * S},
+            {4: Measured(10 * S, 10_000, 50 * S, 50 * S, queue_bound=True)},
+            "4 nodes would be loaded to 55 %",
+        ),
+    ],
+)
+def test_giving_nodes_back_is_reasoned_with_what_was_compared(
+    changes: dict[str, int], measured: dict[int, Measured], says: str
+) -> None:
+    policy = ScalingPolicy(**{"warmup_steps": 0, "shrink_margin_ppm": 850_000} | changes)
+    ruling = ask(job(8, measured=measured), five(9.1, 0, 8), policy)
+    assert (ruling.rule, ruling.target_nodes) == ("idle", 4)
+    assert ruling.reason == f"0 % of the step was spent waiting for a worker and {says}; 8 -> 4"
 
 
 @pytest.mark.survive("P")

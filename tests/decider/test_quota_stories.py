@@ -103,7 +103,7 @@ def test_accelerator_hours_are_a_budget_too_and_one_tenants_is_not_anothers() ->
     free = grid.submit(spec("free"), grown(100), tenant="others")
     grid.run(limit_ms=3 * HOUR_MS)
     assert grid.job(free).phase == "completed"
-    assert (grid.job(stopped).phase, grid.job(stopped).launches) == ("submitted", {})
+    assert (grid.job(stopped).phase, len(grid.job(stopped).launches)) == ("submitted", 0)
     (hold,) = scales(grid, stopped)
     assert (hold.action, hold.rule) == ("hold", "budget")
     assert_sound(grid)

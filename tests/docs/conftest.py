@@ -17,8 +17,9 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shutil.copytree(TOP / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     job = folder / "examples/elastic_numpy/job.yaml"
     text = job.read_text()
-    steps = next(line for line in text.splitlines() if "--steps" in line)
-    job.write_text(text.replace(steps, "  --steps 30"))
-    (folder / "examples/elastic_numpy/long.yaml").write_text(text.replace(steps, "  --steps 1000000"))
+    ends = [line for line in text.splitlines() if line.strip().startswith("--items")]
+    assert len(ends) == 1, f"{job} says in {len(ends)} lines of its command after how many items it ends, not in one"
+    job.write_text(text.replace(ends[0], "  --steps 30"))
+    (folder / "examples/elastic_numpy/long.yaml").write_text(text.replace(ends[0], "  --steps 1000000"))
     with grid_in(folder) as shell:
         yield shell

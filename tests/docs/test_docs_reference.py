@@ -51,6 +51,15 @@ def test_a_changed_a_lost_and_a_foreign_page_are_noticed_and_writing_restores_th
     assert reference.check(tmp_path, pages) == ["old.md belongs to nothing in the code: delete it"]
 
 
+def test_each_row_of_variables_has_a_variable_and_all_of_its_meaning(pages: dict[str, str]) -> None:
+    rows = [line for line in pages["settings.md"].splitlines() if line.startswith("|")]
+    assert [row for row in rows if "|  |" in row] == []
+    (timeout,) = [row for row in rows if "ELASTICGRID_ORPHAN_TIMEOUT_S" in row]
+    assert timeout.endswith("how long without the bus until the node ends itself; empty or absent means never. |")
+    (notices,) = [row for row in rows if "ELASTICGRID_NOTICES" in row]
+    assert "| For agents: where notices that the node will be taken away come from, a list of aws, gcp," in notices
+
+
 def test_every_event_type_rule_error_and_variable_has_its_place(pages: dict[str, str]) -> None:
     for name in EVENT_TYPES:
         assert f"\n### {name}\n" in pages["events.md"]
@@ -70,7 +79,7 @@ def test_every_field_of_the_example_files_is_explained(pages: dict[str, str], ki
     names = {name.rsplit(".", 1)[-1] for name in explained}
     text = template("job" if kind == "job" else "grid")
     written = set(re.findall(r"^[ #]*(?:- )?([a-z][a-z_]*):(?: |$)", text, re.MULTILINE))
-    no_fields = {"nodes", "restarts", "scaling", "placement", "providers", "machine_type", "cost"}
+    no_fields = {"nodes", "restarts", "output", "scaling", "placement", "providers", "machine_type", "cost"}
     assert written - names - no_fields == set()
     assert [name for name, meaning in explained.items() if not meaning] == []
 

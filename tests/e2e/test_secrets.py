@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import secrets as random
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,6 +24,14 @@ from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
 pytestmark = [pytest.mark.server, pytest.mark.process, pytest.mark.security]
 
 RENDEZVOUS = "IROH_TINKER_RENDEZVOUS_SECRET"
+#: A job's own secret, of a form that nobody issues.
+TOKEN = f"mine-{random.token_hex(24)}"
+#: Says what it was given without saying what that is, and becomes the trainer.
+PROOF = """\
+printf %s "$HF_TOKEN" | sha256sum > "$PROOF_DIR/variable-$RANK"
+tr -d '\\n' < "$HF_TOKEN_FILE" | sha256sum > "$PROOF_DIR/file-$RANK"
+stat -c '%a %n' "$HF_TOKEN_FILE" > "$PROOF_DIR/mode-$RANK"
+exec """
 
 
 @pytest.fixture
@@ -38,6 +48,8 @@ class Spy(threading.Thread):
         self.command_lines: set[str] = set()
         self.tokens: set[str] = set()
         self.rendezvous: set[str] = set()
+        self.agents: set[str] = set()
+        self.workers: set[str] = set()
         self._box = box
         self._launches = launches
         self._over = threading.Event()
@@ -50,9 +62,14 @@ class Spy(threading.Thread):
                     self.tokens.add(read_credentials(path).token)
             for pid in self._box.running(ELASTICGRID_ROUND="1"):
                 with contextlib.suppress(OSError):
-                    for variable in Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0"):
+                    variables = Path(f"/proc/{pid}/environ").read_bytes().decode()
+                    self.workers.add(variables)
+                    for variable in variables.split("\0"):
                         if variable.startswith(f"{RENDEZVOUS}="):
                             self.rendezvous.add(variable.partition("=")[2])
+            for pid in self._box.commanded(r"\S+ -P -m elasticgrid\.agent "):
+                with contextlib.suppress(OSError):
+                    self.agents.add(Path(f"/proc/{pid}/environ").read_bytes().decode())
 
     def end(self) -> None:
         self._over.set()
@@ -85,13 +102,29 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
     spy = Spy(box, data / "launches")
     spy.start()
 
+    proof = tmp_path / "proof"
+    proof.mkdir()
+    for name, mode in (("hf.token", 0o600), ("open.token", 0o644)):
+        (box.folder / name).write_text(f"{TOKEN}\n")
+        (box.folder / name).chmod(mode)
     path = job_file(
         box.folder,
         "behind-tls",
-        up_and_down(),
+        ["sh", "-c", PROOF + up_and_down()],
         nodes={"min": 2, "max": 4, "initial": 2},
         scaling=QUICK,
+        env={"OPENBLAS_NUM_THREADS": "1", "PROOF_DIR": str(proof)},
+        secrets={"HF_TOKEN": "./hf.token"},
     )
+    # A job that only asks, and one whose secret everybody may read.
+    asked = box.run("submit", path, "--dry-run", "--json")
+    assert (asked.returncode, json.loads(asked.stdout)["warnings"]) == (0, []), asked.stderr
+    careless = job_file(box.folder, "careless", "python train.py", secrets={"HF_TOKEN": "./open.token"})
+    refused = box.run("submit", careless, "--wait", "--json", timeout_s=60)
+    assert "everybody on the machine may read or change it, its mode is 0644" in refused.stderr
+    assert refused.returncode == 1
+    outcome = json.loads(refused.stdout)["job"]
+    assert (outcome["phase"], "open.token" in outcome["outcome_reason"]) == ("failed", True), outcome
     done = box.run("submit", path, "--wait", "--json", timeout_s=150)
     assert done.returncode == 0, f"{done.stderr}\n{output.read_text()[-3000:]}"
     job = json.loads(done.stdout)["job"]["id"]
@@ -102,8 +135,30 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
     assert made.returncode == 0, made.stderr
     assert watcher.stat().st_mode & 0o077 == 0
 
-    said = [box.run(*verb) for verb in (("jobs", "show", job), ("decisions", "why", job), ("doctor",), ("logs", job))]
-    # Errors of somebody who has the wrong key, the wrong CA, and an old credential.
+    said = [
+        box.run(*verb)
+        for verb in (
+            ("jobs", "show", job),
+            ("jobs", "show", outcome["id"]),
+            ("decisions", "why", job),
+            ("doctor",),
+            ("logs", job),
+        )
+    ]
+    # Errors of somebody who names the key's file where another belongs, and who has the wrong key, the wrong CA, and an
+    # old credential.
+    key_file = data / "admin.key"
+    mistaken = [
+        box.run(*verb, key_file)
+        for verb in (
+            ("validate",),
+            ("validate", "--kind", "grid"),
+            ("submit",),
+            ("up", "--config"),
+            ("replay", "verify"),
+        )
+    ]
+    assert all(each.returncode not in (0, -9) for each in mistaken)
     (box.folder / "wrong.key").write_text("eg_0123456789abcdef_" + "x" * 43)
     wrong_key = box.run("jobs", "list", "--url", where["url"], "--key-file", "wrong.key")
     assert wrong_key.returncode != 0
@@ -125,11 +180,17 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
         "a service's token": _tail(read_credentials(data / "bus" / "service.json").token),
         "a dashboard's token": _tail(read_credentials(watcher).token),
         "a wrong key": "x" * 43,
+        "the job's own": TOKEN,
     }
     secrets |= {f"token {number} of a launch": _tail(token) for number, token in enumerate(sorted(spy.tokens))}
     assert len(spy.tokens) >= 2
     assert spy.rendezvous == {secrets["the tenant's rendezvous secret"]}
     assert any("elasticgrid.agent" in line for line in spy.command_lines)
+    require_given(proof, data / "launches")
+    assert spy.workers
+    assert all(f"\0HF_TOKEN={TOKEN}\0" in f"\0{variables}" for variables in spy.workers)
+    assert spy.agents
+    assert not [variables for variables in spy.agents if TOKEN in variables]
 
     events, samples = ArchivedEvents(archive), ArchivedSamples(archive)
     places = {
@@ -138,7 +199,8 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
         "events": "\n".join(str(recorded) for recorded in events),
         "samples": "\n".join(str(sample) for sample in samples),
         "what commands said": "\n".join(
-            each.stdout + each.stderr for each in (done, made, *said, wrong_key, unknown_ca, untrusted)
+            each.stdout + each.stderr
+            for each in (asked, refused, done, made, *said, *mistaken, wrong_key, unknown_ca, untrusted)
         ),
     }
     assert all(len(text) > 100 for text in places.values()), {name: len(text) for name, text in places.items()}
@@ -151,7 +213,18 @@ def test_a_job_trains_behind_tls_and_no_secret_is_in_logs_events_archives_argume
         assert not found or file.name in private, (file, found)
         assert not found or file.stat().st_mode & 0o077 == 0, file
     assert not list((data / "launches").glob("*/bus.json"))
+    assert not list((data / "launches").glob("*/secrets"))
     assert os.listdir(data / "bus" / "accounts")
+
+
+def require_given(proof: Path, launches: Path) -> None:
+    """Every worker had the secret, in its variable and in a private file of its launch."""
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    shown = {path.name: path.read_text().split() for path in proof.iterdir()}
+    assert {f"{what}-{rank}" for what in ("variable", "file", "mode") for rank in (0, 1)} <= shown.keys()
+    for name, (word, where) in shown.items():
+        assert word == ("600" if name.startswith("mode-") else digest), name
+        assert where == "-" or where.startswith(str(launches)), where
 
 
 def _tail(token: str) -> str:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Iterator
 
+import httpx
 import pytest
 from deployment import QUICK, TENANT, Deployment, deployment, job_file, trainer, up_and_down
 
@@ -94,7 +95,16 @@ async def test_a_job_whose_program_fails_without_a_budget_fails_with_its_last_wo
     assert "exit code 1" in answer.stdout
 
 
+def strays(grid: Deployment) -> float:
+    """Messages among the events that were none, as the gateway tells Prometheus."""
+    key = (grid.data("gateway") / "admin.key").read_text().strip()
+    answer = httpx.get(f"http://127.0.0.1:{grid.http_port}/metrics", headers={"X-API-Key": key}, trust_env=False)
+    (line,) = [line for line in answer.text.splitlines() if line.startswith("elasticgrid_log_strays_total ")]
+    return float(line.split()[1])
+
+
 async def test_garbage_and_foreign_messages_are_counted_said_once_and_stop_nothing(grid: Deployment) -> None:
+    before = strays(grid)
     job = grid.submit(job_file(grid.box.folder, "garbage", trainer(80)))
     await grid.checkpoint(job, 20)
     alive = {service: process.poll() for service, process in grid.processes.items()}
@@ -123,6 +133,9 @@ async def test_garbage_and_foreign_messages_are_counted_said_once_and_stop_nothi
     assert {service: process.poll() for service, process in grid.processes.items()} == alive
     told = [line for line in grid.output("decider").splitlines() if '"samples refused"' in line and job in line]
     assert 1 <= len(told) <= len(samples)
+    assert strays(grid) - before == 8
+    for service in ("decider", "gateway"):
+        assert grid.output(service).count("a message on an event subject is not an event") == 1
     answer = grid.box.run("jobs", "show", job, "--json")
     assert json.loads(answer.stdout)["job"]["phase"] == "completed"
     next_job = grid.submit(job_file(grid.box.folder, "afterwards", trainer(20)))

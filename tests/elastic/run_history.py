@@ -19,11 +19,17 @@ class History:
         self.decided: list[Decision] = []
         self.events: list[ev.Event] = []
 
-    def record(self, data: ev.EventData, basis: ev.Basis | None = None) -> None:
+    def record(self, data: ev.EventData, basis: ev.Basis | None = None, event_id: str = "") -> None:
         """Append an event."""
         number = len(self.events) + 1
         event = ev.Event(
-            id=f"e{number}", time_ms=self.now_ms, tenant=RUN_TENANT, job="run", actor="test", basis=basis, data=data
+            id=event_id or f"e{number}",
+            time_ms=self.now_ms,
+            tenant=RUN_TENANT,
+            job="run",
+            actor="test",
+            basis=basis,
+            data=data,
         )
         self.events.append(event)
         self.state = evolve(self.state, ev.Recorded(number, self.now_ms, event))
@@ -45,7 +51,7 @@ class History:
         if decision:
             self.decided.append(decision)
             for event in decision_events(self.state, self.settings, decision, self.now_ms):
-                self.record(event.data, event.basis)
+                self.record(event.data, event.basis, event.id)
         return decision
 
     def settle(self) -> list[Decision]:
@@ -70,6 +76,20 @@ class History:
             )
         )
 
+    def stick(self, node: str, detail: str = "rank 0 has taken no step for 9 s") -> None:
+        """A node's workers live but do not get on."""
+        self.record(
+            ev.NodeStuck(
+                node=node,
+                round=self.state.round,
+                what="no_step",
+                last_step=7,
+                since_ms=self.now_ms - 9_000,
+                detail=detail,
+                stacks="in wait",
+            )
+        )
+
     def finish(self, *nodes: str) -> None:
         """The nodes' workers are done."""
         for node in nodes:
@@ -83,6 +103,6 @@ class History:
         """A node says that it goes."""
         self.record(ev.NodeLeft(node=node, reason="terminated"))
 
-    def other_settings(self, **fields: int) -> RunSettings:
+    def other_settings(self, **fields: int | str) -> RunSettings:
         """The settings with some of them changed."""
         return replace(self.settings, **fields)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,28 @@ def test_the_exit_code_of_a_function_is_the_workers(tmp_path: Path) -> None:
     assert raised.value.failures[0].exit_code == 3
 
 
+def leaves_without_a_word(code: int) -> None:
+    os._exit(code)
+
+
+def leaves_on_rank_1() -> int:
+    if os.environ["RANK"] == "1":
+        sys.exit()
+    return 5
+
+
+@pytest.mark.parametrize("function", [leaves_with, leaves_without_a_word])
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_function_that_ends_its_process_with_success_has_returned_nothing(
+    tmp_path: Path, start_method: StartMethod, function: Callable[[int], None]
+) -> None:
+    assert elastic_launch(config(tmp_path, 1, start_method), function)(0) == {0: None}
+
+
+def test_what_the_other_workers_returned_is_not_lost_with_one_that_left(tmp_path: Path) -> None:
+    assert elastic_launch(config(tmp_path), leaves_on_rank_1)() == {0: 5, 1: None}
+
+
 def test_a_command_gives_the_exit_code_of_each_rank(tmp_path: Path) -> None:
     launch = elastic_launch(config(tmp_path), [sys.executable, "-c", "import sys; print(sys.argv[1])"])
     assert launch("${rank}") == {0: 0, 1: 0}
@@ -129,7 +153,8 @@ from elasticgrid.elastic import LaunchConfig, elastic_launch
 def wait(folder):
     import os, subprocess
     child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
-    Path(folder, "draft").write_text(f"{os.getpid()} {child.pid}")
+    far = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    Path(folder, "draft").write_text(f"{os.getpid()} {child.pid} {far.pid}")
     Path(folder, "draft").rename(Path(folder, "pids"))
     time.sleep(600)
 
@@ -153,9 +178,14 @@ async def test_ctrl_c_is_a_keyboard_interrupt_and_leaves_no_process(tmp_path: Pa
 @pytest.mark.parametrize("start_method", START_METHODS)
 async def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path, start_method: str) -> None:
     pids, parent = await _started(tmp_path, start_method)
-    parent.kill()
-    await parent.wait()
-    await until(lambda: not any(map(running, pids)))
+    *ours, far = pids
+    try:
+        parent.kill()
+        await parent.wait()
+        await until(lambda: not any(map(running, ours)))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(far, signal.SIGKILL)
 
 
 async def _started(folder: Path, start_method: str) -> tuple[list[int], asyncio.subprocess.Process]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -72,6 +73,14 @@ def test_what_is_shown_follows_from_three_flags(tee: str, redirects: str, only: 
     assert flags.shown_ranks(tee, redirects, only, 4) == shown
 
 
+@pytest.mark.parametrize(("tee", "redirects", "only"), [("4:3", "", ""), ("", "9:0", ""), ("", "", "0,4")])
+def test_a_worker_that_the_node_has_not_got_is_refused_wherever_it_is_named(
+    tee: str, redirects: str, only: str
+) -> None:
+    with pytest.raises(InvalidInput, match=r"there is no worker \d on a node with 4 \(0 to 3\)"):
+        flags.shown_ranks(tee, redirects, only, 4)
+
+
 @pytest.mark.parametrize(("tee", "redirects", "only"), [("1", "", ""), ("", "x:3", ""), ("", "", "0,x")])
 def test_output_and_errors_cannot_be_taken_apart(tee: str, redirects: str, only: str) -> None:
     with pytest.raises(InvalidInput):
@@ -99,6 +108,50 @@ def test_an_endpoint_is_served_by_the_node_whose_address_it_is() -> None:
     assert not flags.listens("127.0.0.1", port)
 
 
+def test_one_node_may_have_any_free_port_and_several_need_one_that_they_can_find() -> None:
+    assert flags.bus_url("", "localhost:0", is_alone=True) == ("", False)
+    assert flags.bus_url("", "localhost:29400", is_alone=True) == ("nats://localhost:29400", True)
+    for port in ("0", "65536"):
+        with pytest.raises(InvalidInput, match="--rdzv-endpoint"):
+            flags.bus_url("", f"localhost:{port}")
+
+
+def test_a_node_that_nobody_else_has_to_find_needs_no_name_for_its_run() -> None:
+    assert checked(LaunchConfig(bus_url="nats://127.0.0.1:29400", host_bus=True)).run_id.startswith("run-")
+
+
+@pytest.mark.parametrize(
+    ("fields", "flag"),
+    [
+        ({"min_nodes": 0}, "--nnodes"),
+        ({"max_nodes": 2}, "--bus"),
+        ({"max_nodes": 2, "bus_url": "nats://b:1"}, "--run-id"),
+        ({"event_destination": "x"}, "--event-log-handler"),
+        ({"last_call_s": -1}, "--last-call-s"),
+        ({"grace_s": -1}, "--rdzv-conf grace_s"),
+        ({"on_stuck": "shrug"}, "--on-stuck"),
+        *(
+            ({field: value}, f"--{field.replace('_', '-')}")
+            for field, value in (("nproc_per_node", 0), ("max_restarts", -1), ("stuck_after_s", -1))
+        ),
+    ],
+)
+def test_a_field_that_is_refused_is_told_of_as_the_flag_that_gives_it_and_with_what_to_do(
+    fields: dict[str, Any], flag: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        checked(LaunchConfig(**fields))
+    told = flags.in_flags(refused.value)
+    assert told.where == flag
+    assert told.hint
+    assert re.search("[a-z]_[a-z]", told.hint) is None
+
+
+def test_what_is_refused_that_no_flag_gives_is_told_of_as_it_is() -> None:
+    error = InvalidInput("damaged", where="run.json")
+    assert flags.in_flags(error) is error
+
+
 def test_several_workers_do_not_each_take_every_core_unless_they_are_told_to() -> None:
     assert flags.threads_variable({}, 2) == {"OMP_NUM_THREADS": "1"}
     assert flags.threads_variable({}, 1) == {}
@@ -117,6 +170,10 @@ def test_several_workers_do_not_each_take_every_core_unless_they_are_told_to() -
         ({"node_rank": 2, "min_nodes": 2, "max_nodes": 2, "master_addr": "a", "master_port": 1}, "node_rank"),
         ({"node_rank": 0, "min_nodes": 1, "max_nodes": 2, "master_addr": "a", "master_port": 1}, "min_nodes"),
         ({"node_rank": 0, "min_nodes": 2, "max_nodes": 2}, "master_addr"),
+        ({"node_rank": 0, "min_nodes": 2, "max_nodes": 2, "master_addr": "a", "master_port": 0}, "master_port"),
+        ({"on_stuck": "shrug"}, "on_stuck"),
+        ({"orphan_timeout_s": -1}, "orphan_timeout_s"),
+        ({"event_destination": "nowhere"}, "event_destination"),
         ({"start_method": "thread"}, "start_method"),
         ({"node_timeout_s": 1}, "node_timeout_s"),
         ({"join_timeout_s": float("nan")}, "join_timeout_s"),

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from run_nodes import Nodes
 
+from elasticgrid.testing.bus import free_ports
 from elasticgrid.testing.processes import running, until
 
 pytestmark = [pytest.mark.server, pytest.mark.process]
@@ -35,6 +36,31 @@ Path(sys.argv[1], f"round-1.rank-{os.environ['RANK']}.draft").write_text(f"1 0 n
 Path(sys.argv[1], f"round-1.rank-{os.environ['RANK']}.draft").rename(Path(sys.argv[1], f"pids-{os.environ['RANK']}"))
 time.sleep(600)
 """
+
+#: Has a child in a session of its own, which has a child in another one.
+FAR = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+out, listens, depth, *pids = sys.argv[1:]
+if depth != "0":
+    pids.append(str(os.getpid()))
+    if listens == "nothing":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if depth != "2":
+    deeper = [out, listens, str(int(depth) + 1), *pids]
+    subprocess.Popen([sys.executable, __file__, *deeper], start_new_session=True)
+else:
+    Path(out, "draft").write_text(" ".join(pids))
+    Path(out, "draft").rename(Path(out, "pids"))
+time.sleep(600)
+"""
+
+FEW = ["--rdzv-conf", "join_timeout_s=0.5"]
+
+
+def _port() -> str:
+    (port,) = free_ports(1)
+    return str(port)
 
 
 def script(nodes: Nodes, text: str) -> str:
@@ -138,6 +164,119 @@ async def test_nothing_is_left_when_the_node_itself_is_killed(nodes: Nodes) -> N
     await until((nodes.out / "pids-0").exists)
     node.process.kill()
     await until(lambda: not _processes_in(nodes.folder))
+
+
+async def test_a_failed_run_says_so_in_json_as_well(nodes: Nodes) -> None:
+    name = script(nodes, "import sys\nif sys.argv[1:]:\n    raise ValueError('no good')\n")
+    node = await nodes.run("--json", "--nproc-per-node", "2", "--run-id", "bad", name, "now")
+    assert await node.ended() == 1
+    told = msgspec.json.decode(node.printed)
+    assert (told["outcome"], told["run_id"], told["code"]) == ("failed", "bad", "workers_failed")
+    root = told["failures"][0]
+    assert (root["exit_code"], root["message"]) == (1, "ValueError: no good")
+    assert "Traceback" in root["traceback"]
+    assert "ValueError: no good" in node.said
+    late = await nodes.run("--json", "--nnodes", "2", "--host-bus", _port(), "--run-id", "few", *FEW, name)
+    assert await late.ended() == 1
+    assert msgspec.json.decode(late.printed) == {
+        "run_id": "few",
+        "outcome": "failed",
+        "code": "rendezvous_timed_out",
+        "reason": "waited 0.5 s: 1 of at least 2 nodes joined the run few",
+        "failures": [],
+    }
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_run_that_a_signal_ended_says_so_in_json_as_well(
+    nodes: Nodes, number: signal.Signals, code: int
+) -> None:
+    node = await nodes.run("--json", script(nodes, STUBBORN), str(nodes.out))
+    await until((nodes.out / "pids-0").exists)
+    node.process.send_signal(number)
+    assert await node.ended() == code
+    assert msgspec.json.decode(node.printed)["outcome"] == "interrupted"
+
+
+async def test_the_same_name_again_is_another_run_and_never_resumes_from_the_first_ones_weights(nodes: Nodes) -> None:
+    name = script(
+        nodes,
+        "import sys, elasticgrid\n"
+        "from elasticgrid.publish import checkpoint\n"
+        "who, pub = sys.argv[1], elasticgrid.publisher()\n"
+        "if pub.resume_uri:\n"
+        "    print('resumed', checkpoint.load(pub.resume_uri)['who'].decode())\n"
+        "else:\n"
+        "    with pub.step(tokens=1):\n"
+        "        pass\n"
+        "    uri = checkpoint.write(pub.checkpoint_dir, 3, {'who': who.encode()}, round=pub.round)\n"
+        "    pub.checkpointed(3, uri)\n"
+        "    pub.close()\n"
+        "    sys.exit(1)\n",
+    )
+    folders = set()
+    for who in ("one", "two"):
+        words = ["--json", "--tee", "3", "--run-id", "same", "--max-restarts", "1", "--shared-dir", "shared", name, who]
+        node = await nodes.run(*words)
+        assert await node.ended() == 0
+        said, _, result = node.printed.partition("\n")
+        assert said == f"[rank 0] resumed {who}"
+        folders.add(msgspec.json.decode(result)["shared_dir"])
+    assert sorted(folders) == sorted(str(path) for path in (nodes.folder / "shared").iterdir())
+    assert len(folders) == 2
+
+
+async def test_workers_are_told_how_often_they_may_start_again_and_how_often_they_have(nodes: Nodes) -> None:
+    name = script(
+        nodes,
+        "import os, sys\n"
+        "print(os.environ['TORCHELASTIC_RESTART_COUNT'], os.environ['TORCHELASTIC_MAX_RESTARTS'], flush=True)\n"
+        "sys.exit(os.environ['ELASTICGRID_ROUND'] != '3')\n",
+    )
+    node = await nodes.run("--max-restarts", "5", name)
+    assert await node.ended() == 0
+    assert node.printed.splitlines() == ["[rank 0] 0 5", "[rank 0] 1 5", "[rank 0] 2 5"]
+
+
+@pytest.mark.parametrize("port", ["0", "free"])
+async def test_one_node_meets_nobody_at_an_endpoint_without_a_name(nodes: Nodes, port: str) -> None:
+    endpoint = f"localhost:{_port() if port == 'free' else port}"
+    words = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--nnodes=1", "--no-python", "echo", "${world_size}"]
+    node = await nodes.run(*words)
+    assert await node.ended() == 0, node.said
+    assert node.printed == "[rank 0] 1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("--log-level nonsense", "--log-level"),
+        ("--local-ranks-filter 5", "--local-ranks-filter"),
+        ("--master-port 99999", "--master-port"),
+        ("--host-bus 0 --run-id x", "--host-bus"),
+        ("--run-id X", "--run-id"),
+        ("--monitor-interval 0", "--monitor-interval"),
+    ],
+)
+async def test_a_flag_that_cannot_be_is_refused_by_its_name(nodes: Nodes, words: str, flag: str) -> None:
+    node = await nodes.run(*words.split(), "--no-python", "true")
+    assert await node.ended() == 2
+    assert flag in node.said
+    assert not any(name in node.said for name in ("run_id", "bus_url", "max_nodes", "monitor_interval_s"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("listens", ["TERM", "nothing"])
+async def test_a_signal_ends_also_what_workers_started_in_sessions_of_their_own(
+    nodes: Nodes, number: signal.Signals, code: int, listens: str
+) -> None:
+    node = await nodes.run(script(nodes, FAR), str(nodes.out), listens, "0")
+    await until((nodes.out / "pids").exists)
+    pids = [int(pid) for pid in (nodes.out / "pids").read_text().split()]
+    assert all(map(running, pids))
+    node.process.send_signal(number)
+    assert await node.ended() == code
+    assert not any(map(running, pids))
 
 
 async def test_several_nodes_without_a_place_to_meet_are_refused_with_what_to_do(nodes: Nodes) -> None:

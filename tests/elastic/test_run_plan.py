@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 from run_history import History
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import Conflict
+from elasticgrid.core.names import run_folder
 from elasticgrid.core.run_plan import decide, decision_events, failures_of, next_nodes, turn_of, verdict
 from elasticgrid.core.run_state import RUN_TENANT, RunSettings, StaticWorld, evolve, initial
 from elasticgrid.log.memory import MemoryLog
@@ -161,6 +163,100 @@ def test_a_node_that_will_be_taken_away_leaves_and_the_others_go_on() -> None:
     assert world_of(history) == ["a", "b"]
 
 
+def test_workers_that_do_not_get_on_are_only_told_of_unless_something_else_was_said() -> None:
+    history = running("a", "b")
+    history.stick("b")
+    history.wait(10**9)
+    assert history.settle() == []
+    assert history.state.restarts_used == 0
+
+
+def test_a_stuck_round_that_is_to_begin_again_ends_without_a_common_step_and_costs_a_restart() -> None:
+    history = running("a", "b", settings=History(SETTINGS).other_settings(on_stuck="restart"))
+    history.stick("b")
+    history.stick("a")
+    (drain,) = history.ask()
+    assert drain == ev.DrainDecided(round=1, reason="stuck", grace_ms=9_000)
+    assert history.ask() == ()
+    history.drain("a", "b")
+    (world,) = history.ask()
+    assert isinstance(world, ev.WorldDecided)
+    assert (world.round, world.restarts, history.state.restarts_used) == (2, 1, 1)
+    assert history.settle() == [], "what was said of round 1 says nothing of round 2"
+    history.stick("a", "rank 1 hangs")
+    (outcome,) = history.ask()
+    assert outcome == ev.OutcomeDecided(
+        outcome="failed",
+        reason="a is stuck after step 7 of round 2: rank 1 hangs; rounds that failed: 2, restarts allowed: 1",
+        last_step=7,
+    )
+
+
+def test_a_stuck_round_ends_the_run_at_once_where_that_was_said() -> None:
+    history = running("a", "b", settings=History(SETTINGS).other_settings(on_stuck="fail"))
+    history.stick("b", "rank 2 hangs")
+    (outcome,) = history.ask()
+    assert isinstance(outcome, ev.OutcomeDecided)
+    assert (outcome.outcome, outcome.reason) == ("failed", "b is stuck after step 7 of round 1: rank 2 hangs")
+
+
+def test_a_word_of_being_stuck_that_comes_late_or_from_nobody_changes_nothing() -> None:
+    history = running("a", "b", settings=History(SETTINGS).other_settings(on_stuck="fail"))
+    history.record(ev.NodeStuck(node="x", round=1, what="expired", last_step=0, since_ms=0))
+    history.record(ev.NodeStuck(node="a", round=0, what="expired", last_step=0, since_ms=0))
+    assert history.settle() == []
+
+
+def test_a_failure_explains_a_round_better_than_that_it_was_stuck_before() -> None:
+    settings = History(SETTINGS).other_settings(on_stuck="restart", max_restarts=1)
+    history = running("a", "b", settings=settings)
+    history.fail("a", message="of round 1")
+    history.settle()
+    history.drain("b")
+    history.settle()
+    history.stick("a", "rank 1 hangs")
+    (outcome,) = history.settle()[0]
+    assert isinstance(outcome, ev.OutcomeDecided)
+    assert outcome.reason.startswith("a is stuck"), "what failed in round 1 is not why round 2 ended"
+    failed = running("a", "b", settings=History(SETTINGS).other_settings(max_restarts=0))
+    failed.stick("a")
+    failed.fail("b", message="boom")
+    failed.ask()
+    failed.drain("a")
+    (outcome,) = failed.ask()
+    assert isinstance(outcome, ev.OutcomeDecided)
+    assert outcome.reason.startswith("rank 0 on b failed")
+
+
+def test_a_world_says_how_many_rounds_failed_and_a_change_of_nodes_is_no_restart() -> None:
+    history = running("a", "b")
+    history.join("c")
+    history.ask()
+    history.drain("a", "b")
+    history.ask()
+    history.fail("a")
+    history.ask()
+    history.drain("b", "c")
+    history.ask()
+    worlds = [event.data for event in history.events if isinstance(event.data, ev.WorldDecided)]
+    assert [world.restarts for world in worlds] == [0, 0, 1]
+
+
+def test_two_runs_of_one_name_are_told_apart_by_their_first_decision() -> None:
+    one = running("a", "b")
+    other = History(SETTINGS)
+    other.wait(1)
+    other.join("a", "b")
+    other.wait(SETTINGS.last_call_ms)
+    other.settle()
+    assert one.state.first_decision_id
+    assert run_folder("run", one.state.first_decision_id) != run_folder("run", other.state.first_decision_id)
+    before = one.state.first_decision_id
+    one.lose("a")
+    one.settle()
+    assert one.state.first_decision_id == before
+
+
 def test_a_static_world_is_what_was_agreed_on_and_begins_again_alone() -> None:
     static = StaticWorld(node_rank=1, nodes=2, master_addr="10.0.0.1", master_port=29_400)
     history = History(RunSettings(min_nodes=1, max_nodes=1, nproc_per_node=3, max_restarts=1, static=static))
@@ -239,12 +335,15 @@ def test_an_event_that_is_read_twice_changes_nothing() -> None:
     assert evolve(before, again) == before
 
 
+ANY_SETTINGS = replace(SETTINGS, on_stuck="restart")
+
+
 class AnyRun(RuleBasedStateMachine):
     """Whatever nodes do, in whatever order: the laws hold after every decision."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.history = History(SETTINGS)
+        self.history = History(ANY_SETTINGS)
         self.count = 0
 
     def _joined(self) -> list[str]:
@@ -267,6 +366,11 @@ class AnyRun(RuleBasedStateMachine):
     @rule(data=st.data(), how=st.sampled_from(["lose", "leave"]))
     def a_node_goes(self, data: st.DataObject, how: str) -> None:
         getattr(self.history, how)(data.draw(st.sampled_from(self._joined())))
+
+    @precondition(lambda self: self._busy())
+    @rule(data=st.data())
+    def workers_hang(self, data: st.DataObject) -> None:
+        self.history.stick(data.draw(st.sampled_from(self._busy())))
 
     @precondition(lambda self: self._busy())
     @rule(data=st.data(), how=st.sampled_from(["drain", "fail", "finish", "drain", "drain"]))
@@ -293,7 +397,7 @@ class AnyRun(RuleBasedStateMachine):
             old = [member.node for member in before.members]  # type: ignore[attr-defined]
             new = [member.node for member in data.members]
             assert data.round == before.round + 1  # type: ignore[attr-defined]
-            assert SETTINGS.min_nodes <= len(new) <= SETTINGS.max_nodes
+            assert ANY_SETTINGS.min_nodes <= len(new) <= ANY_SETTINGS.max_nodes
             assert len(set(new)) == len(new)
             survivors = [node for node in old if node in new]
             assert new[: len(survivors)] == survivors
@@ -301,7 +405,7 @@ class AnyRun(RuleBasedStateMachine):
             assert all(nodes[node].status == "joined" for node in new)
             assert all(nodes[node].settled_round >= nodes[node].last_round for node in new)
             assert data.master_addr == nodes[new[0]].host
-            assert history.state.restarts_used <= SETTINGS.max_restarts
+            assert history.state.restarts_used <= ANY_SETTINGS.max_restarts
         if isinstance(data, ev.OutcomeDecided) and data.outcome == "completed":
             assert all(node.finished_round == before.round for node in before.member_nodes)  # type: ignore[attr-defined]
 
@@ -310,8 +414,8 @@ class AnyRun(RuleBasedStateMachine):
         state = self.history.state
         if state.outcome is not None or (state.round and not state.draining) or self._busy():
             return
-        if len(next_nodes(state, SETTINGS)) >= SETTINGS.min_nodes:
-            assert decide(state, SETTINGS, self.history.now_ms + SETTINGS.last_call_ms)
+        if len(next_nodes(state, ANY_SETTINGS)) >= ANY_SETTINGS.min_nodes:
+            assert decide(state, ANY_SETTINGS, self.history.now_ms + ANY_SETTINGS.last_call_ms)
 
 
 TestAnyRun = AnyRun.TestCase

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 
 import pytest
 from nats.aio.client import Client
@@ -160,6 +161,21 @@ async def test_a_nats_server_of_anybodys_is_a_place_to_meet(nodes: Nodes) -> Non
     finally:
         server.terminate()
         await server.wait()
+
+
+async def test_nodes_of_a_static_world_share_one_folder_and_the_same_command_again_gets_another(nodes: Nodes) -> None:
+    folders: list[str] = []
+    for _ in range(2):
+        (port,) = free_ports(1)
+        meet = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port), "--shared-dir", "shared"]
+        says = ["--no-python", sys.executable, "-c", "import os; print(os.environ['ELASTICGRID_CHECKPOINT_DIR'])"]
+        one = await nodes.run(*meet, "--node-rank", "1", *says)
+        zero = await nodes.run(*meet, "--node-rank", "0", *says)
+        assert [await one.ended(), await zero.ended()] == [0, 0]
+        found = {node.printed.split("] ")[1] for node in (one, zero)}
+        assert len(found) == 1
+        folders += found
+    assert folders[0] != folders[1]
 
 
 async def test_nodes_of_a_static_world_find_each_other_by_the_address_of_rank_0(nodes: Nodes) -> None:

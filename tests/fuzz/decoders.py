@@ -35,9 +35,10 @@ from elasticgrid.gateway.auth import admin_key
 from elasticgrid.gateway.bodies import InterruptRequest, PriorityRequest, ReasonRequest, ResizeRequest, decode_body
 from elasticgrid.gateway.feed import EventFeed
 from elasticgrid.gateway.first_interface import is_first_submit, read_first_submit
-from elasticgrid.gateway.sessions import read_session, signed_session
+from elasticgrid.gateway.sessions import Session, read_session, signed_session
 from elasticgrid.log.archive import read_archive
 from elasticgrid.log.archive_format import read_seal
+from elasticgrid.log.archive_secrets import without_credentials
 from elasticgrid.log.codec import decode as decode_event
 from elasticgrid.log.event_reader import ReadAnswer, StoredEvent, answer_decoder
 from elasticgrid.projections.results import decode_cursor, encode_cursor
@@ -174,7 +175,7 @@ EVENTS = tuple(
 )
 ARCHIVE = (TOP / "tests/goldens/cancelled.egz").read_bytes()
 SUBMIT = msgspec.json.encode(JobSpec(name="n", command=("c",), workdir="/"))
-SESSION = signed_session(b"secret", "abcd", "mark", 5).encode()
+SESSION = signed_session(b"secret", Session("id", "abcd", "mark", 5)).encode()
 AWS_ACTION = b'{"action": "terminate", "time": "2025-10-09T08:55:48Z"}'
 AZURE_EVENTS = (
     b'{"DocumentIncarnation": 1, "Events": [{"EventId": "a", "EventType": "Preempt", "Resources": ["x"],'
@@ -253,6 +254,7 @@ DECODERS: tuple[Decoder, ...] = (
         ARCHIVE,
     ),
     _decoder("seal", "log/archive_format.py", read_seal, b"\0" * 48, may_raise=()),
+    _decoder("credentials in an event", "log/archive_secrets.py", without_credentials, *EVENTS, may_raise=()),
     _decoder("samples", "core/samples.py", samples, encode_batch(SampleBatch(1, 1, 0, [STEP])), may_raise=()),
     _decoder(
         "samples' subject",

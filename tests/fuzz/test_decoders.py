@@ -44,6 +44,7 @@ OWN_INPUT = {
     "log/jetstream.py": "answers of nats-server",
     "log/restore.py": "answers of nats-server",
     "projections/rows.py": "events that log/codec.py has decoded before",
+    "runtime/gateway_file.py": "a file of our own folder",
     "projections/views.py": "rows of our own file",
     "publish/bus_link.py": "answers of nats-server",
     "publish/stdin.py": "its own tests feed it lines of every kind",

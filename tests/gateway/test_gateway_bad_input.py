@@ -20,6 +20,7 @@ def problem(answer: httpx.Response) -> dict[str, Any]:
     assert found["status"] == answer.status_code
     assert found["type"] == f"urn:elasticgrid:problem:{found['code']}"
     assert found["detail"]
+    assert found["hint"]
     return found
 
 
@@ -70,6 +71,10 @@ async def test_a_body_that_is_no_json_is_refused(client: httpx.AsyncClient, body
         ({"env": {"A=B": "c"}}, "env.A=B"),
         ({"env": {"ELASTICGRID_JOB": "x"}}, "env.ELASTICGRID_JOB"),
         ({"env": {"A": 3}}, "env[...]"),
+        ({"secrets": {"A": "not/absolute"}}, "secrets.A"),
+        ({"secrets": {"A": "/a\0b"}}, "secrets.A"),
+        ({"secrets": {"RANK": "/a"}}, "secrets.RANK"),
+        ({"secrets": {"A": "/a"}, "env": {"A": "b"}}, "secrets.A"),
         ({"max_node": 3}, "max_node"),
         ({"scaling": {"window_steps": 2}}, "scaling.window_steps"),
         ({"scaling": {"windowsteps": 9}}, "scaling.windowsteps"),
@@ -88,6 +93,13 @@ async def test_a_job_that_is_wrong_is_refused_with_the_path_of_the_field(
     assert (found["code"], found["where"]) == ("invalid_job", where)
 
 
+async def test_a_secret_in_the_place_of_its_path_is_not_repeated(client: httpx.AsyncClient) -> None:
+    for value in ("sesame-open-0123456789", ["sesame-open-0123456789"]):
+        answer = await client.post("/jobs", json=JOB | {"secrets": {"A": value}})
+        assert answer.status_code == 422
+        assert "sesame" not in answer.text
+
+
 @pytest.mark.parametrize("body", [b"[]", b"3", b'"x"', b"null", b"{}", b""])
 async def test_json_that_is_no_job_is_refused(client: httpx.AsyncClient, body: bytes) -> None:
     answer = await client.post("/jobs", content=body)
@@ -98,7 +110,7 @@ async def test_json_that_is_no_job_is_refused(client: httpx.AsyncClient, body: b
 async def test_a_body_that_is_too_large_is_refused(client: httpx.AsyncClient) -> None:
     answer = await client.post("/jobs", json=JOB | {"env": {"A": "x" * MAX_BODY_BYTES}})
     assert answer.status_code == 413
-    problem(answer)
+    assert f"{MAX_BODY_BYTES:,} bytes" in problem(answer)["detail"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +132,58 @@ async def test_a_parameter_that_is_wrong_is_refused_by_name(client: httpx.AsyncC
     answer = await client.get(path)
     assert answer.status_code == 400
     assert problem(answer)["where"] == where
+
+
+@pytest.mark.parametrize(
+    ("path", "where", "hint"),
+    [
+        ("/jobs?phase=bogus", "phase", "submitted, starting, running"),
+        ("/jobs?state=bogus", "state", "queued, provisioning, running"),
+        ("/events?type=lauch", "type", "launch"),
+        ("/events?type=bogus", "type", "decision, job, key, launch"),
+        ("/events?order=desc&type=job.bogus", "type", "job"),
+        ("/timeline?type=bogus", "type", "decision, job, key, launch"),
+        ("/decisions?action=bogus", "action", "up, down, hold"),
+        ("/jobs?limit=2&stat=running", "stat", "state"),
+        ("/decisions?bogus=1", "bogus", "action, cursor, job, limit, rule, tenant"),
+    ],
+)
+async def test_a_filter_that_can_never_match_is_refused_with_what_there_is(
+    client: httpx.AsyncClient, path: str, where: str, hint: str
+) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 400
+    found = problem(answer)
+    assert found["where"] == where
+    assert hint in found["hint"]
+
+
+@pytest.mark.parametrize(
+    "state", ["queued", "provisioning", "running", "preempted", "resuming", "succeeded", "failed", "cancelled", ""]
+)
+async def test_every_state_of_the_first_interface_is_a_filter(client: httpx.AsyncClient, state: str) -> None:
+    answer = await client.get("/jobs", params={"state": state})
+    assert (answer.status_code, answer.json()) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "hint"),
+    [
+        ("POST", "/jobs", {"name": "a"}, "command"),
+        ("POST", "/keys", {"scope": "read", "tenant": "default", "ttl_s": "x"}, "int"),
+        ("POST", "/keys", {"scope": "read"}, "tenant"),
+        ("PUT", "/quotas/default", {"period": "year"}, "/v1/openapi"),
+        ("POST", "/jobs/x/resize", {"min_nodes": []}, "int"),
+        ("POST", "/providers/none/cordon", {}, "list"),
+        ("DELETE", "/keys/none", None, "list"),
+    ],
+)
+async def test_a_wrong_body_is_refused_with_what_belongs_there(
+    client: httpx.AsyncClient, method: str, path: str, body: Any, hint: str
+) -> None:
+    answer = await client.request(method, path, json=body)
+    assert answer.is_client_error
+    assert hint in problem(answer)["hint"]
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", "9" * 400, "\u0663"])
@@ -145,7 +209,10 @@ async def test_a_tenant_that_is_none_is_refused(client: httpx.AsyncClient, tenan
 
 async def test_unknown_paths_and_methods_are_problems_too(client: httpx.AsyncClient) -> None:
     assert problem(await client.get("/nothing"))["status"] == 404
-    assert problem(await client.put("/jobs"))["status"] == 405
+    refused = await client.put("/jobs")
+    assert problem(refused)["status"] == 405
+    assert set(refused.headers["Allow"].split(", ")) >= {"GET", "POST"}
+    assert "GET, OPTIONS, POST" in refused.json()["hint"]
     assert problem(await client.post("/jobs/x/explode"))["status"] == 404
 
 

@@ -63,7 +63,7 @@ async def test_the_documented_session_of_such_a_client_goes_as_it_always_did(
             job["job_id"]
         ]
         assert (await own.get("/jobs", params={"state": "running"})).json() == []
-        assert (await own.get("/jobs", params={"state": "no such"})).json() == []
+        assert (await own.get("/jobs", params={"state": "preempted"})).json() == []
 
         shown = (await own.get(f"/jobs/{job['job_id']}")).json()
         assert_job(shown)
@@ -73,6 +73,10 @@ async def test_the_documented_session_of_such_a_client_goes_as_it_always_did(
         assert (logs["job_id"], logs["log"]) == (job["job_id"], "")
         assert (await own.get(f"/jobs/{job['job_id']}/artifacts")).json()["artifacts"] == []
 
+        # Its program is not waited for at length when the job is cancelled.
+        state = gateway.jobs.state("acme", job["job_id"])
+        assert state.spec is not None
+        assert state.spec.grace_ms == 10_000
         cancelled = await own.delete(f"/jobs/{job['job_id']}")
         assert cancelled.status_code == 200
         assert_job(cancelled.json())

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from callers import tenant
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.names import is_name
@@ -105,6 +106,8 @@ async def test_the_same_key_with_another_job_is_a_conflict(client: httpx.AsyncCl
 
 async def test_the_same_key_of_another_tenant_is_another_job(client: httpx.AsyncClient) -> None:
     headers = {"Idempotency-Key": "once"}
+    for name in ("one", "two"):
+        await tenant(client, name)
     first = await client.post("/jobs?tenant=one", json=JOB, headers=headers)
     second = await client.post("/jobs?tenant=two", json=JOB, headers=headers)
     assert (first.status_code, second.status_code) == (201, 201)
@@ -112,9 +115,39 @@ async def test_the_same_key_of_another_tenant_is_another_job(client: httpx.Async
     assert (await client.get("/jobs", params={"tenant": "one"})).json()["items"] == [first.json()["job"]]
 
 
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+async def test_a_tenant_that_nobody_created_has_no_jobs_and_the_answer_says_how_to_create_it(
+    client: httpx.AsyncClient, log: MemoryLog, dry_run: str
+) -> None:
+    await tenant(client, "research")
+    before = await log.last_sequence()
+    answer = await client.post("/jobs", json=JOB, params={"tenant": "reserch", "dry_run": dry_run})
+    assert (answer.status_code, answer.json()["where"]) == (404, "tenant")
+    assert "elasticgrid tenants create reserch" in answer.json()["hint"]
+    assert await log.last_sequence() == before
+    for name in ("research", "default"):
+        answer = await client.post("/jobs", json=JOB, params={"tenant": name, "dry_run": dry_run})
+        assert answer.status_code in (200, 201)
+
+
+async def test_what_looks_like_a_secret_is_warned_of_with_what_to_do_instead(client: httpx.AsyncClient) -> None:
+    token = "hf_" + "a1" * 17
+    careless = JOB | {"env": {"HF_TOKEN": token, "DEBUG": "1"}}
+    for answer in (await client.post("/jobs?dry_run=true", json=careless), await client.post("/jobs", json=careless)):
+        (warning,) = answer.json()["warnings"]
+        assert warning.startswith("env.HF_TOKEN looks like a secret: ")
+        assert warning.endswith("secrets: {HF_TOKEN: ./FILE}")
+        assert token not in warning
+    careful = JOB | {"secrets": {"HF_TOKEN": "/run/secrets/hf"}}
+    assert (await client.post("/jobs", json=careful)).json()["warnings"] == []
+
+
 async def test_a_dry_run_checks_everything_and_submits_nothing(client: httpx.AsyncClient, log: MemoryLog) -> None:
     answer = await client.post("/jobs?dry_run=true", json=JOB)
-    assert (answer.status_code, answer.json()) == (200, {"accepted": True, "dry_run": True, "job": None})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"accepted": True, "dry_run": True, "job": None, "warnings": []},
+    )
     impossible = await client.post("/jobs?dry_run=true", json=JOB | {"min_nodes": 100, "max_nodes": 100})
     assert (impossible.status_code, impossible.json()["code"]) == (422, "cannot_place")
     assert await facts(log) == []
@@ -213,7 +246,7 @@ async def test_requests_at_once_are_all_answered_and_none_is_lost(client: httpx.
     assert (await client.get(f"/jobs/{job}")).json()["job"]["max_nodes"] == asked[-1]
 
 
-@pytest.mark.parametrize("job", ["nothing-abcdef", "..", "a%00b", "A", "%E2%82%AC", "x" * 200])
+@pytest.mark.parametrize("job", ["nothing-abcdef", "...", "a%00b", "A", "%E2%82%AC", "x" * 200])
 async def test_a_job_that_is_not_there_is_not_found(client: httpx.AsyncClient, job: str) -> None:
     answers = [
         await client.get(f"/jobs/{job}"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from elasticgrid.gateway.app import create_app
+from elasticgrid.gateway.ended_sessions import ENDED_FILE, EndedSessions
 from elasticgrid.gateway.login import SESSION_COOKIE, SESSION_MS, WRITE_HEADER, WRITE_VALUE
-from elasticgrid.gateway.service import GatewayService
+from elasticgrid.gateway.problems import NotAuthenticated
+from elasticgrid.gateway.service import GatewayService, open_gateway
+from elasticgrid.log.memory import MemoryLog
 from elasticgrid.testing.clock import VirtualClock
 
 WRITES = {WRITE_HEADER: WRITE_VALUE}
@@ -116,6 +120,42 @@ async def test_a_session_ends_by_time_and_by_logging_out(
     assert (await page.post("/logout")).status_code == 204
     assert SESSION_COOKIE not in page.cookies
     assert (await page.get("/v1/whoami")).status_code == 401
+
+
+async def test_a_session_that_was_logged_out_opens_nothing_any_more_whoever_has_kept_its_cookie(
+    page: httpx.AsyncClient, key: str, gateway: GatewayService, data_dir: Path, clock: VirtualClock
+) -> None:
+    await log_in(page, key)
+    kept = {"Cookie": f"{SESSION_COOKIE}={page.cookies[SESSION_COOKIE]}"}
+    await log_in(page, key)
+    other = {"Cookie": f"{SESSION_COOKIE}={page.cookies[SESSION_COOKIE]}"}
+    page.cookies.clear()
+    assert (await page.post("/logout", headers=kept)).status_code == 204
+    assert (await page.get("/v1/whoami", headers=kept)).status_code == 401
+    assert (await page.get("/v1/whoami", headers=other)).status_code == 200
+    # Nor does it with a gateway that was started again.
+    async with open_gateway(MemoryLog(clock), data_dir, clock=clock) as again:
+        with pytest.raises(NotAuthenticated):
+            again.keyring.who_is_logged_in(kept["Cookie"].partition("=")[2])
+        assert again.keyring.who_is_logged_in(other["Cookie"].partition("=")[2]).scope == "admin"
+    assert (data_dir / ENDED_FILE).stat().st_mode & 0o077 == 0
+
+
+def test_sessions_that_were_ended_are_forgotten_when_they_are_over_and_never_more_than_so_many_are_kept(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / ENDED_FILE
+    ended = EndedSessions(path, most=1_000)
+    for number in range(5_000):
+        ended.add(f"early{number}", 10, 0)
+    assert 900 <= len(ended) <= 1_000
+    assert "early4999" in ended
+    for number in range(1_000):
+        ended.add(f"late{number}", 30, 20)
+    assert "early4999" not in ended
+    assert "late999" in ended
+    assert path.read_text().count("\n") <= 1_000
+    assert "late999" in EndedSessions(path)
 
 
 async def test_a_cookie_that_was_changed_or_made_up_is_no_session(page: httpx.AsyncClient, key: str) -> None:

@@ -17,6 +17,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.routes import ASGIRoute, HTTPRoute
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.gateway.app import application
 from elasticgrid.gateway.bodies import MAX_BODY_BYTES
 from elasticgrid.gateway.login import SESSION_COOKIE
@@ -136,6 +137,28 @@ async def test_every_route_but_the_open_ones_asks_for_a_key(grid: Grid, log: Mem
     assert await log.last_sequence() == before
 
 
+async def test_every_refusal_on_every_route_says_what_to_do_and_no_route_ignores_a_parameter(grid: Grid) -> None:
+    for method, path in GUARDED:
+        for key, query in (("", ""), (grid.keys["read"], "?bogus=1"), (grid.secret, "?bogus=1")):
+            status, answer = await grid.ask(method, f"{grid.nothing(path)}{query}", key)
+            assert 400 <= status < 500, (method, path, query, status)
+            assert msgspec.json.decode(answer)["hint"], (method, path, answer)
+
+
+async def test_head_is_answered_as_get_is_without_the_body(grid: Grid) -> None:
+    key = grid.keys["read"]
+    for method, path in ROUTES:
+        if method != "GET" or "/logs/" in path or path == "/v1/openapi/{path:str}":
+            continue
+        target = filled(path, job="nobody-aaaaaa", tenant="beta", prefix="00000000", sequence="1")
+        status, body = await grid.ask("HEAD", target, key)
+        assert body == b"", path
+        if "stream" not in path and "events/export" not in path:
+            assert (await grid.ask("GET", target, key))[0] == status, path
+    for path in ("/", "/v1/healthz", "/v1/readyz"):
+        assert (await grid.ask("HEAD", path, ""))[0] == 200
+
+
 async def test_a_tenants_key_finds_nothing_of_another_tenant_on_any_route(grid: Grid, log: MemoryLog) -> None:
     before = [each.raw async for each in log.read() if each.event.tenant in (MARK, "_grid")]
     for method, path in GUARDED:
@@ -149,6 +172,42 @@ async def test_a_tenants_key_finds_nothing_of_another_tenant_on_any_route(grid: 
             assert grid.prefix.encode() not in told or status >= 400, (method, target)
             assert status < 500, (method, target, answer[:300])
     assert [each.raw async for each in log.read() if each.event.tenant in (MARK, "_grid")] == before
+
+
+async def test_a_secret_that_somebody_wrote_into_a_job_or_a_provider_is_in_no_answer_and_runs_all_the_same(
+    grid: Grid, client: httpx.AsyncClient, gateway: GatewayService, log: MemoryLog
+) -> None:
+    mine = JOB | {
+        "env": {"PGPASSWORD": "sesame-1", "URL": "http://h/?token=sesame-2"},
+        "command": ["sh", "-c", "MY_PASS=sesame-3 python x --api-key sesame-4"],
+        "setup": "curl -u bob:sesame-5 http://h",
+    }
+    first = {"name": "train", "command": "TOKEN=sesame-6 python x", "metadata": {"password": "sesame-7"}}
+    jobs = []
+    for body in (mine, first):
+        answer = await client.post("/jobs", json=body, params={"tenant": MARK})
+        assert answer.status_code == 201
+        assert "sesame" not in answer.text
+        jobs.append(answer.json()["job"]["id"])
+    secretive = ProviderSpec(name="small", max_nodes=2, params={"secret_key": "sesame-8"})
+    await gateway.providers.declare([secretive])
+    for method, path in GUARDED:
+        for job in jobs if method == "GET" and "archive" not in path and "export" not in path else ():
+            target = filled(path, job=job, tenant=MARK, prefix=grid.prefix, sequence=str(await log.last_sequence()))
+            parameters = f"?tenant={MARK}{'&after=0' if 'stream' in path else ''}"
+            _, said = await grid.ask(method, target + parameters, (gateway.key_file).read_text().strip())
+            assert b"sesame" not in said, (path, said)
+    for job in jobs:
+        shown = await client.get(f"/jobs/{job}", params={"tenant": MARK})
+        assert "(withheld)" in shown.text
+    # What runs is what was submitted.
+    spec = gateway.jobs.state(MARK, jobs[0]).spec
+    assert spec is not None
+    assert (spec.env, spec.setup) == (mine["env"], mine["setup"])
+    fleet = gateway.providers.views()
+    assert [each.spec.params for each in fleet if each.spec.name == "small"] == [{"secret_key": "(withheld)"}]
+    raw = b"".join([each.raw async for each in log.read()])
+    assert all(f"sesame-{number}".encode() in raw for number in range(1, 9))
 
 
 async def test_the_tenants_own_key_finds_it_by_the_same_questions(grid: Grid) -> None:

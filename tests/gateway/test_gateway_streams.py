@@ -13,11 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from callers import new_key, tenant
 from nats.aio.client import Client
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.gateway.feed import BUFFER_EVENTS, EventFeed
+from elasticgrid.gateway.login import SESSION_COOKIE
 from elasticgrid.gateway.server import RunningGateway, serve_gateway
 from elasticgrid.gateway.service import GatewayService, open_gateway
 from elasticgrid.log.jetstream import JetStreamLog
@@ -25,6 +27,7 @@ from elasticgrid.log.memory import MemoryLog
 from elasticgrid.testing.clock import VirtualClock
 
 JOB: dict[str, Any] = {"name": "train", "command": ["python"], "workdir": "/srv", "max_nodes": 4}
+EVENTS, OF_JOB, OUTPUT = "/events/stream?after=0", "/jobs/{job}/events/stream?after=0", "/jobs/{job}/logs/stream"
 
 
 class Watcher:
@@ -55,6 +58,11 @@ class Watcher:
             if line.startswith(":"):
                 return
         raise EOFError
+
+    async def rest(self) -> str:
+        """What comes until the gateway ends the stream."""
+        async with asyncio.timeout(10):
+            return "\n".join([line async for line in self._lines])
 
     async def begun(self) -> str:
         """Wait for the stream's beginning and return the id it begins after."""
@@ -266,6 +274,76 @@ async def test_a_stream_that_begins_before_the_buffer_is_read_from_the_views(
                 break
     ids = [int(line.removeprefix(b"id: ")) for line in text.splitlines() if line.startswith(b"id: ")]
     assert ids == list(range(first - 1, last + 1))
+
+
+@asynccontextmanager
+async def somebody_watches(
+    running: RunningGateway, path: str, headers: dict[str, str], cookies: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Watcher, httpx.AsyncClient]]:
+    """Somebody else's open stream, and who watches it."""
+    async with (
+        httpx.AsyncClient(base_url=f"{running.url}/v1", headers=headers, cookies=cookies) as asking,
+        watch(asking, path) as watcher,
+    ):
+        yield watcher, asking
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("path", [EVENTS, OF_JOB, OUTPUT])
+async def test_a_revoked_key_ends_the_streams_that_were_begun_with_it(
+    running: RunningGateway, browser: httpx.AsyncClient, path: str
+) -> None:
+    await tenant(browser, "research")
+    job = (await browser.post("/jobs", json=JOB, params={"tenant": "research"})).json()["job"]["id"]
+    secret = await new_key(browser, tenant="research", scope="read")
+    async with somebody_watches(running, path.format(job=job), {"X-API-Key": secret}) as (watcher, asking):
+        await browser.delete(f"/keys/{secret[3:11]}")
+        await browser.post(f"/jobs/{job}/pause", params={"tenant": "research"})
+        assert "job.pause_requested" not in await watcher.rest()
+        assert (await asking.get("/jobs")).status_code == 401
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("path", [EVENTS, OF_JOB, OUTPUT])
+async def test_a_stream_ends_when_its_key_expires(
+    running: RunningGateway, browser: httpx.AsyncClient, clock: VirtualClock, path: str
+) -> None:
+    job = (await browser.post("/jobs", json=JOB)).json()["job"]["id"]
+    secret = await new_key(browser, tenant="default", scope="read", ttl_s=60)
+    async with somebody_watches(running, path.format(job=job), {"X-API-Key": secret}) as (watcher, _):
+        clock.advance(60)
+        await watcher.rest()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("path", [EVENTS, OF_JOB, OUTPUT])
+async def test_signing_out_ends_the_streams_of_that_session_alone(
+    running: RunningGateway, browser: httpx.AsyncClient, gateway: GatewayService, key: str, path: str
+) -> None:
+    job = (await browser.post("/jobs", json=JOB)).json()["job"]["id"]
+    path = path.format(job=job)
+    admin = gateway.keyring.who_has(key)
+    one, other = ({SESSION_COOKIE: gateway.keyring.begin_session(admin, lifetime_ms=60_000)[0]} for _ in range(2))
+    async with (
+        somebody_watches(running, path, {}, one) as (watcher, asking),
+        somebody_watches(running, path, {}, other) as (still, _),
+    ):
+        assert (await asking.post(f"{running.url}/logout")).status_code == 204
+        await watcher.rest()
+        if path == EVENTS:
+            await still.heartbeat()
+        assert (await asking.get("/whoami", headers={"Cookie": f"{SESSION_COOKIE}={one[SESSION_COOKIE]}"})).is_error
+
+
+async def test_a_stream_ends_at_the_very_time_its_key_expires_and_not_at_the_next_sign_of_life(
+    gateway: GatewayService,
+) -> None:
+    feed = EventFeed(gateway.views, heartbeat_s=3_600)
+    until = asyncio.get_running_loop().time() + 0.2
+    frames = feed.frames(0, left_s=lambda: max(until - asyncio.get_running_loop().time(), 0))
+    assert (await anext(frames)).startswith(b"retry: ")
+    async with asyncio.timeout(10):
+        assert [frame async for frame in frames] == []
 
 
 async def test_a_closed_feed_ends_its_streams(gateway: GatewayService) -> None:

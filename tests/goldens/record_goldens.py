@@ -1,7 +1,8 @@
 """Records an archive that is not there yet: `python tests/goldens/record_goldens.py`. What is there stays for ever.
 
 `demo.egz` is a real run of `elasticgrid demo`; of its samples the first half was left out, as if it had aged out.
-The others are simulated, with the decisions of the version that recorded them.
+The others are simulated, with the decisions of the version that recorded them: `failures`, `cancelled` and `silent` of
+version 1, which knew of no gaps in samples.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticgrid.core import events as ev
+from elasticgrid.core.grid import JobKey
 from elasticgrid.core.spec import JobSpec, ProviderSpec, ScalingPolicy
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples, ArchiveWriter, SampleRange, read_header
 from elasticgrid.testing.history import SimulatedGrid
-from elasticgrid.testing.history_training import Workload
+from elasticgrid.testing.history_training import StepTimes, Workload
 
 HERE = Path(__file__).parent
 SCALING = ScalingPolicy(
@@ -75,7 +77,49 @@ def cancelled() -> SimulatedGrid:
     return grid
 
 
-SIMULATED: dict[str, Callable[[], SimulatedGrid]] = {"failures": failures, "cancelled": cancelled}
+class OneLongStep(Workload, frozen=True, kw_only=True):
+    """Every step is as the load says, but step 60 takes eight minutes."""
+
+    def step_times(self, now_ms: int, nodes: int, step: int) -> StepTimes:
+        """The times of a step."""
+        return StepTimes(duration_ms=480_000) if step == 60 else super().step_times(now_ms, nodes, step)
+
+
+def silent() -> SimulatedGrid:
+    """A job grows, takes one long step, during which its load falls, and shrinks after it."""
+    grid = SimulatedGrid(PROVIDERS)
+    grid.submit(_job("quiet", max_nodes=4), OneLongStep(total_steps=200, demand=((200_000, 4), (1, 1))))
+    grid.run()
+    return grid
+
+
+def gaps() -> SimulatedGrid:
+    """A job's samples are silent four times, each for another cause."""
+    grid = SimulatedGrid(PROVIDERS)
+    key = grid.submit(_job("quiet", max_nodes=4), OneLongStep(total_steps=1_500, demand=((1, 3),)))
+    grid.at(1_200_000, lambda: grid.hold_samples(key, 600_000))
+    grid.at(2_000_000, lambda: grid.stall(key, 600_000))
+    grid.at(2_800_000, lambda: grid.stall(key, 600_000))
+    grid.at(3_200_000, lambda: _say_stuck(grid, key))
+    grid.run()
+    return grid
+
+
+def _say_stuck(grid: SimulatedGrid, key: JobKey) -> None:
+    running = grid.agents.running(key)
+    node = running.members[0]
+    stuck = ev.NodeStuck(
+        node=node, round=running.round, what="no_step", last_step=running.step, since_ms=grid.now_ms - 400_000
+    )
+    grid.append(key, stuck, actor=f"agent:{node}")
+
+
+SIMULATED: dict[str, Callable[[], SimulatedGrid]] = {
+    "failures": failures,
+    "cancelled": cancelled,
+    "silent": silent,
+    "gaps": gaps,
+}
 
 
 def record(name: str) -> None:

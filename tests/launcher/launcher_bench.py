@@ -17,9 +17,9 @@ from elasticgrid.clock import SystemClock
 from elasticgrid.core import events as ev
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.launcher.config import LauncherConfig
-from elasticgrid.launcher.engines.marked_processes import MarkedProcess, find_marked, send_signal
 from elasticgrid.launcher.service import Launcher
 from elasticgrid.log.port import EventLog, Scope
+from elasticgrid.marked_processes import MarkedProcess, find_marked, send_signal
 
 T = TypeVar("T")
 

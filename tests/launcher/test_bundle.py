@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from elasticgrid.core.errors import InvalidJob
 from elasticgrid.launcher.bundle import Bundle, contents, pack
 from elasticgrid.launcher.bundle_store import BundleStore, BundleWish
-from elasticgrid.launcher.unpack import BadBundleError, digest_of, stays_inside, unpack
+from elasticgrid.launcher.unpack import BUNDLES_KEPT, BadBundleError, digest_of, stays_inside, unpack
 
 Files = dict[str, str]
 
@@ -84,6 +84,16 @@ def test_equal_folders_are_equal_bytes_whenever_and_by_whomever_they_were_writte
     "name",
     [
         *(".env", ".env.production", "deploy/.env", "id_ed25519", "certs/tls.pem", "tls.key", ".aws/credentials"),
+        *(
+            "prod.env",
+            ".envrc",
+            ".npmrc",
+            "web/.npmrc",
+            ".pypirc",
+            ".docker/config.json",
+            ".git-credentials",
+            ".pgpass",
+        ),
         *(".git/config", ".venv/bin/x", "__pycache__/a.pyc", ".elasticgrid/bus/service.json", "node_modules/a/b.js"),
     ],
 )
@@ -103,10 +113,12 @@ def test_the_ignore_file_has_the_syntax_of_git_and_the_last_word(work: Path, sto
             "src/a.log": "x",
             ".env.test": "PORT=1",
             ".env.example": "PORT=",
+            "deploy/example.env": "PORT=",
         },
     )
     folder = unpacked(work, store)
-    assert {"data/keep.bin", "src/data/other.bin", ".env.test", ".env.example"} <= set(names(folder))
+    kept = {"data/keep.bin", "src/data/other.bin", ".env.test", ".env.example", "deploy/example.env"}
+    assert kept <= set(names(folder))
     assert not {"data/big.bin", "src/a.log"} & set(names(folder))
 
 
@@ -117,6 +129,7 @@ def test_the_ignore_file_has_the_syntax_of_git_and_the_last_word(work: Path, sto
         ("service-account.json", "{}", "its name"),
         ("deploy", "-----BEGIN OPENSSH PRIVATE KEY-----\nx", "private key"),
         ("settings.py", "KEY = 'AKIAABCDEFGHIJKLMNOP'", "access key"),
+        ("run.sh", "export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567", "WANDB_API_KEY has a value"),
     ],
 )
 def test_what_looks_like_a_secret_is_warned_of_by_name(work: Path, name: str, text: str, why: str) -> None:
@@ -130,6 +143,28 @@ def test_what_looks_like_a_secret_is_warned_of_by_name(work: Path, name: str, te
 def test_ordinary_files_are_warned_of_by_nobody(work: Path, name: str) -> None:
     write(work, {name: "nothing"})
     assert contents(work).warnings == ()
+
+
+def test_files_that_are_in_no_bundle_are_left_out_wherever_they_lie_and_are_not_mounted(
+    work: Path, store: Path, tmp_path: Path
+) -> None:
+    write(work, {"hf.token": "x", "grid/bus/service.json": "{}", "src/hf.token": "another"})
+    (tmp_path / "way-in").symlink_to(work)
+    without = (tmp_path / "way-in" / "hf.token", work / "grid")
+    found = contents(tmp_path / "way-in", without=without)
+    assert sorted(found.entries) == ["src", "src/hf.token", "src/model.py", "train.py"]
+    for source in (work / "grid" / "bus" / "service.json", tmp_path / "way-in" / "hf.token"):
+        with pytest.raises(InvalidJob, match="a secret of the job's or the grid's own") as caught:
+            contents(work, {"x.json": str(source)}, without=without)
+        assert caught.value.where == f"file_mounts.x.json: {source}"
+    with pytest.raises(InvalidJob, match="a secret of the job's or the grid's own"):
+        contents(work / "grid" / "bus", without=without)
+
+
+def test_a_look_at_a_large_folder_ends_where_it_is_told_to(work: Path) -> None:
+    write(work, {f"data/{number}.bin": "x" for number in range(20)})
+    assert len(contents(work, most_entries=5).entries) <= 6
+    assert len(contents(work).entries) == 24
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "src/../../outside", ".."])
@@ -316,3 +351,42 @@ def test_a_bundle_that_was_deleted_is_made_again(store: Path, wish: Callable[[st
     first = BundleStore(store).bundle(wish("a"))
     first.archive.unlink()
     assert BundleStore(store).bundle(wish("a")).archive.is_file()
+
+
+def kept_archives(store: Path) -> set[str]:
+    return {path.name.removesuffix(".tar.gz") for path in store.glob("*.tar.gz")}
+
+
+def test_of_bundles_that_nobody_needs_only_the_latest_used_are_kept(
+    work: Path, store: Path, wish: Callable[[str], BundleWish]
+) -> None:
+    bundles = BundleStore(store)
+    digests = []
+    for number in range(BUNDLES_KEPT + 4):
+        (work / "train.py").write_text(f"print({number})\n")
+        bundle = bundles.bundle(wish(f"s{number}"))
+        os.utime(bundle.archive, (number, number))
+        digests.append(bundle.digest)
+    assert bundles.submissions() == sorted(f"s{number}" for number in range(BUNDLES_KEPT + 4))
+    bundles.prune([])
+    assert kept_archives(store) == set(digests)
+    # The first goes on, however long ago its bundle was used; the second was wanted again a moment ago.
+    bundles.bundle(wish("s1"))
+    bundles.prune([f"s{number}" for number in range(1, BUNDLES_KEPT + 4)])
+    assert bundles.submissions() == ["s0"]
+    assert kept_archives(store) == {digests[0], digests[1], *digests[-BUNDLES_KEPT + 1 :]}
+    assert bundles.bundle(wish("s0")).digest == digests[0]
+
+
+def test_a_bundle_that_one_of_two_submissions_still_needs_is_kept(
+    store: Path, wish: Callable[[str], BundleWish], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticgrid.launcher.bundle_store.BUNDLES_KEPT", 0)
+    bundles = BundleStore(store)
+    digest = bundles.bundle(wish("a")).digest
+    assert bundles.bundle(wish("b")).digest == digest
+    bundles.prune(["a", "never-seen"])
+    assert kept_archives(store) == {digest}
+    bundles.prune(["b"])
+    assert kept_archives(store) == set()
+    BundleStore(store / "nowhere").prune(["a"])

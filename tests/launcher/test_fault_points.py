@@ -13,7 +13,7 @@ from fault_points import FAULT_POINTS
 from launcher_bench import Bench, running
 
 from elasticgrid.core import events as ev
-from elasticgrid.launcher.engines.marked_processes import find_marked
+from elasticgrid.marked_processes import find_marked
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

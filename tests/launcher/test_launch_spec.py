@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from iroh_tinker.cloud.spec import spec_from_dict
 
+from elasticgrid.agent.config import STUCK_AFTER_S, AgentConfig
+from elasticgrid.agent.worker_output import OutputSettings
 from elasticgrid.core.job import JobState, LaunchState
-from elasticgrid.core.spec import JobSpec, ProviderSpec
+from elasticgrid.core.spec import JobSpec, OutputSpec, ProviderSpec
 from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.launch_spec import launch_document, launch_name
 
@@ -53,6 +55,10 @@ def test_the_command_reaches_the_agent_as_it_was_written() -> None:
     state = job(command=command)
     run = spec_from_dict(document(state)).run
     assert shlex.split(run) == ["/usr/bin/python3", "-P", "-m", "elasticgrid.agent", "--", *command]
+
+
+def test_the_agents_are_told_how_often_the_job_may_fail() -> None:
+    assert spec_from_dict(document(job(max_restarts=4))).envs["ELASTICGRID_MAX_RESTARTS"] == "4"
 
 
 def test_a_job_cannot_take_the_grids_own_variables() -> None:
@@ -163,6 +169,26 @@ def test_how_long_before_its_end_a_node_is_signalled_is_the_providers_to_say() -
     spec = spec_from_dict(document(job(), remote(notices="signal", signal_notice_s="90")))
     assert spec.envs["ELASTICGRID_SIGNAL_NOTICE_S"] == "90"
     assert spec.resources.params == {"hosts": ["u@a"], "zone": "z1"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "output", "stuck_after_s"),
+    [
+        ({}, OutputSettings(), STUCK_AFTER_S),
+        (
+            {"output": OutputSpec(max_bytes=2**40, files=0, tee=True), "stuck_after_ms": 90_500},
+            OutputSettings(max_bytes=2**40, files=0, tee=True),
+            90.5,
+        ),
+        ({"output": OutputSpec(max_bytes=0), "stuck_after_ms": 0}, OutputSettings(max_bytes=0), 0.0),
+    ],
+)
+def test_agents_keep_output_and_watch_for_stuck_workers_as_the_job_says(
+    tmp_path: Path, fields: dict[str, Any], output: OutputSettings, stuck_after_s: float
+) -> None:
+    envs = document(job(**fields), data_dir=tmp_path)["envs"]
+    config = AgentConfig.from_environment({"ELASTICGRID_NODE_HOST": "127.0.0.1", **envs})
+    assert (config.output, config.stuck_after_s) == (output, stuck_after_s)
 
 
 def test_an_agent_of_a_launch_is_told_that_the_log_must_know_it() -> None:

@@ -11,8 +11,8 @@ from launcher_bench import Bench, running
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.subjects import heartbeat_subject
 from elasticgrid.core import events as ev
-from elasticgrid.launcher.engines.marked_processes import find_marked
 from elasticgrid.log.event_reader import event_reader
+from elasticgrid.marked_processes import find_marked
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 

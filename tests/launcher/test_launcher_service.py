@@ -11,8 +11,8 @@ import pytest
 from launcher_bench import Bench, eventually, running
 
 from elasticgrid.core import events as ev
-from elasticgrid.launcher.engines.marked_processes import find_marked
 from elasticgrid.log.port import Scope
+from elasticgrid.marked_processes import find_marked
 
 pytestmark = pytest.mark.process
 
@@ -51,6 +51,51 @@ async def test_facts_name_their_cause_and_the_submission(bench: Bench) -> None:
     assert isinstance(started, ev.Event)
     assert (requested.actor, requested.causation_id, requested.correlation_id) == ("launcher", placed.id, submitted.id)
     assert started.causation_id == requested.id
+
+
+async def facts_by_cause(bench: Bench) -> dict[type[ev.EventData], ev.Event | None]:
+    """Of each type, the event that the last fact of a launcher names as its cause."""
+    events = [r.event async for r in bench.log.read(scope=Scope("default", "j1"))]
+    told = {event.id: event for event in events if isinstance(event, ev.Event)}
+    return {type(event.data): told.get(event.causation_id) for event in told.values() if event.actor == "launcher"}
+
+
+async def test_facts_name_what_they_follow_from_whatever_else_was_recorded_last(bench: Bench) -> None:
+    await bench.provider()
+    await bench.submit()
+    await bench.place(nodes=2)
+    await bench.decide(ev.DrainDecided(round=7, reason="unrelated"))
+    launcher = bench.launcher()
+    async with running(launcher):
+        await bench.handle()
+        for node in ("p1a1-0", "p1a1-1"):
+            await bench.joined(node)
+        await bench.drop("p1a1", "p1a1-0", "p1a1-1")
+        await bench.fact(ev.NodeLeft(node="p1a1-1", reason="resize"))
+        await bench.fact(ev.NodeLeft(node="p1a1-0", reason="resize"))
+        await bench.fact(ev.JobPauseRequested(reason="unrelated"))
+        await bench.until(ev.LaunchStopped)
+    causes = {kind: cause.data if cause is not None else None for kind, cause in (await facts_by_cause(bench)).items()}
+    placed, asked = causes[ev.LaunchRequested], causes[ev.LaunchStopRequested]
+    assert isinstance(placed, ev.PlacementDecided)
+    assert [line.id for line in placed.assignments] == ["p1a1"]
+    assert isinstance(causes[ev.LaunchStarted], ev.LaunchRequested)
+    assert asked == ev.NodeLeft(node="p1a1-0", reason="resize")
+    assert isinstance(causes[ev.LaunchStopped], ev.LaunchStopRequested)
+
+
+async def test_a_launch_that_is_given_up_is_stopped_because_of_the_decision_that_gave_it_up(bench: Bench) -> None:
+    await bench.provider()
+    await bench.submit()
+    await bench.place(nodes=2)
+    async with running(bench.launcher()):
+        await bench.handle()
+        await bench.decide(ev.DrainDecided(round=0, reason="cancelled", leaving=("p1a1-0", "p1a1-1")))
+        await bench.decide(ev.DrainDecided(round=7, reason="unrelated"))
+        await bench.until(ev.LaunchStopped)
+    cause = (await facts_by_cause(bench))[ev.LaunchStopRequested]
+    assert cause is not None
+    assert cause.data == ev.DrainDecided(round=0, reason="cancelled", leaving=("p1a1-0", "p1a1-1"))
 
 
 async def test_two_launchers_launch_a_placement_once(bench: Bench) -> None:

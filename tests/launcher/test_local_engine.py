@@ -16,7 +16,7 @@ from launcher_bench import eventually
 
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.engines.local import LocalProcesses
-from elasticgrid.launcher.engines.marked_processes import find_marked, send_signal
+from elasticgrid.marked_processes import find_marked, send_signal
 
 pytestmark = pytest.mark.process
 

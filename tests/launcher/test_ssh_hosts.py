@@ -18,6 +18,7 @@ from launcher_bench import TIMEOUT_S, Bench, eventually, running
 from nats.aio.client import Client
 from network_hosts import Network
 
+from elasticgrid import environment
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.bus.follower import Follower
 from elasticgrid.bus.subjects import SAMPLES_ROOT, SAMPLES_STREAM
@@ -31,6 +32,7 @@ from elasticgrid.launcher.config import LauncherConfig
 from elasticgrid.launcher.engines import register_engines
 from elasticgrid.launcher.engines.ssh import SshHosts
 from elasticgrid.launcher.launch_files import BUNDLE_FILE, CACHES_KEY, CREDENTIALS_KEY, BundleFile
+from elasticgrid.launcher.secret_files import bring_secrets
 from elasticgrid.log.event_reader import event_reader
 from elasticgrid.log.jetstream import JetStreamLog
 
@@ -159,6 +161,27 @@ async def test_the_credential_is_a_private_file_there_and_in_no_argument_and_no_
         assert json.loads(file.read_text())["password"] == SECRET
         assert file.stat().st_mode & 0o777 == 0o600
         assert SECRET not in launched.lab.hosts[host].told()
+
+
+async def test_secrets_are_private_files_there_until_the_launch_is_stopped(launched: Launched) -> None:
+    token = launched.folder / "hf.token"
+    token.write_text(f"{SECRET}\n")
+    token.chmod(0o600)
+    bring_secrets({"HF_TOKEN": str(token), "OTHER": str(token)}, launched.job_dir)
+    where = "import os; print(os.environ['ELASTICGRID_SECRETS_DIR']);"
+    env = {environment.SECRETS_DIR: str(launched.job_dir / "secrets")}
+    cluster = await launched.start(python(where + SLEEP), python(SLEEP), env=env)
+    assert launched.log(0).splitlines()[0] == "/root/.elasticgrid/launches/t1/secrets"
+    launch = launched.root(0) / "launches/t1"
+    assert sorted(path.name for path in (launch / "secrets").iterdir()) == ["HF_TOKEN", "OTHER"]
+    assert (launch / "secrets").stat().st_mode & 0o777 == 0o700
+    for file in (launch / "secrets").iterdir():
+        assert file.read_text() == f"{SECRET}\n"
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads((launch / "node.json").read_text())["password"] == SECRET
+    assert all(SECRET not in host.told() for host in launched.lab.hosts)
+    launched.engine.stop(cluster)
+    assert not (launch / "secrets").exists()
 
 
 async def test_stopping_leaves_no_process_no_credential_and_no_workspace_but_the_logs(launched: Launched) -> None:

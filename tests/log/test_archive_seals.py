@@ -39,7 +39,7 @@ SAMPLES = 6
 
 def left(sequence: int) -> Recorded:
     # Digests do not compress, so that few events fill a frame.
-    reason = "".join(hashlib.sha512(b"%d %d" % (sequence, part)).hexdigest() for part in range(1_100))
+    reason = "".join(hashlib.sha512(b"%d %d" % (sequence, part)).hexdigest() for part in range(15))
     event = Event(
         id=f"{sequence:032x}",
         time_ms=0,
@@ -180,6 +180,9 @@ def test_well_sealed_nonsense_is_refused_and_named_by_its_place(whole: bytes, tm
         b"E 2 two 1 {}",
         b"E 2 1 1 " + left(1).raw,
         b"E 5 2 1 " + left(2).raw,
+        b"E 2e0 2 1 " + left(2).raw,
+        b"E 2,2 2 1 " + left(2).raw,
+        b"E 2 2 -1.5 " + left(2).raw,
         b"S 2 1 1 subject !!!",
         b"S 5 1 1 subject AAAA",
         b"X 2 what",
@@ -190,6 +193,31 @@ def test_well_sealed_nonsense_is_refused_and_named_by_its_place(whole: bytes, tm
             list(read_archive(path))
         assert f"record 2 at byte {len(unpacked(head)) + len(good)} " in caught.value.where, nonsense
         assert body_of(path, salvage=True) == [left(1)]
+
+
+def test_events_that_are_read_many_at_once_are_those_that_are_read_one_by_one(tmp_path: Path) -> None:
+    events = [
+        Recorded(sequence, sequence, event, raw)
+        for sequence in range(1, 1_001)
+        for event in [
+            Event(id=f"{sequence:032x}", time_ms=0, tenant="t", job="j", actor="a", data=NodeLeft(node="n", reason="x"))
+        ]
+        for raw in [encode(event).replace(b"{", b"{\n", sequence % 211 == 0)]
+    ]
+    whole, plain = tmp_path / "run.egz", tmp_path / "plain.egz"
+    with ArchiveWriter(whole, created_ms=0, samples=SampleRange(0, SAMPLES)) as writer:
+        for recorded in events[:600]:
+            writer.add_event(recorded)
+        for sequence in range(1, SAMPLES + 1):
+            writer.add_samples(message(sequence))
+        for recorded in events[600:]:
+            writer.add_event(recorded)
+    head, *frames = parts_of(whole.read_bytes())
+    plain.write_bytes(head + b"".join(frame[SEAL_BYTES:] for frame in frames))
+
+    assert list(read_archive(whole)) == list(read_archive(plain))
+    assert list(ArchivedEvents(whole)) == list(ArchivedEvents(plain)) == events
+    assert list(ArchivedSamples(whole)) == [message(sequence) for sequence in range(1, SAMPLES + 1)]
 
 
 def test_a_seal_over_what_no_writer_makes_does_not_hold(whole: bytes, tmp_path: Path) -> None:

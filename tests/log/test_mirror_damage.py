@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import sqlite3
 import struct
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 from elasticgrid.bus.embedded import EmbeddedServer
 from elasticgrid.clock import SystemClock
 from elasticgrid.core import events as ev
-from elasticgrid.core.errors import LogDiverged
+from elasticgrid.core.errors import LogDiverged, NotAllowed, NotFound
 from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.decider.service import Decider
 from elasticgrid.log.jetstream import JetStreamLog
 from elasticgrid.log.mirror import Mirror
+from elasticgrid.log.mirror_file import MirrorDamaged
 from elasticgrid.log.mirrored import MirroredLog, mirrored_log
+from elasticgrid.log.offline_check import check_offline
 from elasticgrid.log.port import Scope
 from elasticgrid.log.restore import mirror_source
 from elasticgrid.log.restore_folder import restore_folder
@@ -162,6 +165,41 @@ async def test_a_damaged_log_takes_no_appends_until_it_is_restored_and_is_then_t
         assert await log.append([an_event(30_000)]) == (EVENTS + 1, EVENTS + 1)
         assert [record.sequence for record in await take(records, 1)] == [EVENTS + 1]
         await records.aclose()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_grid_that_does_not_run_is_looked_at_without_a_change_and_its_damage_found(
+    tmp_path: Path, told: list[ev.Recorded], damage: Callable[[Path], None]
+) -> None:
+    mirror = tmp_path / "mirror.sqlite"
+    assert (await check_offline(tmp_path, mirror)).compared == EVENTS
+    damage(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(LogDiverged) as raised:
+        await check_offline(tmp_path, mirror)
+    first = int(raised.value.where.removeprefix("GRID_EVENTS "))
+    assert told[first - 1].event.id in str(raised.value)
+    assert contents(tmp_path) == before
+
+
+async def test_a_mirror_that_was_changed_is_found_and_a_grid_that_runs_is_left_alone(
+    tmp_path: Path, told: list[ev.Recorded]
+) -> None:
+    mirror = tmp_path / "mirror.sqlite"
+    with contextlib.closing(sqlite3.connect(mirror)) as connection, connection:
+        connection.execute("UPDATE records SET recorded_ms = recorded_ms + 1 WHERE sequence = ?", (len(told) // 2,))
+    with pytest.raises(MirrorDamaged) as raised:
+        await check_offline(tmp_path, mirror)
+    assert raised.value.sequence == len(told) // 2
+    async with embedded_server(tmp_path):
+        with pytest.raises(NotAllowed):
+            await check_offline(tmp_path, mirror)
+    with pytest.raises(NotFound):
+        await check_offline(tmp_path / "elsewhere", mirror)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -19,6 +19,7 @@ from elasticgrid.log.archive import ArchivedEvents
 from elasticgrid.log.memory import MemoryLog
 from elasticgrid.metrics.append_metrics import append_metrics
 from elasticgrid.metrics.registry import expose, new_registry
+from elasticgrid.metrics.stray_metrics import stray_metrics
 from elasticgrid.testing.clock import VirtualClock
 from elasticgrid.testing.samples import SampleStream
 
@@ -42,6 +43,7 @@ async def everything(folder: Path, *, first: int | None = None) -> AsyncIterator
     log = await log_of(FAILURES, clock, first=first)
     registry = new_registry()
     append_metrics(registry)("decision", "appended", 0.003)
+    stray_metrics(registry)()
     decision_latency(registry)(12)
     decider = Decider(log, SampleStream(clock).open, clock)
     registry.register(DeciderMetrics(lambda: decider.stats, clock.now_ms))

@@ -12,10 +12,13 @@ from elasticgrid.core.errors import InvalidInput, NotFound
 from elasticgrid.core.grid import GridFold
 from elasticgrid.core.job import cost_microdollars
 from elasticgrid.core.spec import JobSpec
+from elasticgrid.gateway.first_interface import first_fields
 from elasticgrid.log.memory import MemoryLog
 from elasticgrid.projections.projector import Projector
 from elasticgrid.projections.views import Views
 from elasticgrid.testing.clock import VirtualClock
+from elasticgrid.testing.history import SimulatedGrid
+from elasticgrid.testing.history_training import Workload
 
 History = Sequence[ev.Recorded]
 Play = Callable[[MemoryLog, History], Awaitable[None]]
@@ -102,7 +105,7 @@ async def test_every_decision_is_listed_with_its_numbers(views: Views, history: 
     found: list[int] = []
     cursor = ""
     while True:
-        page = await views.decisions("demo", "elastic", cursor=cursor, limit=7)
+        page = await views.decisions_of("demo", "elastic", cursor=cursor, limit=7)
         found += [each.sequence for each in page.items]
         assert all(each.reason and each.rule for each in page.items)
         if not page.next_cursor:
@@ -111,7 +114,7 @@ async def test_every_decision_is_listed_with_its_numbers(views: Views, history: 
     assert found == sorted(expected, reverse=True)
     grown = [
         each
-        for each in (await views.decisions("demo", "elastic", limit=1_000)).items
+        for each in (await views.decisions_of("demo", "elastic", limit=1_000)).items
         if each.type == "decision.scale" and each.rule == "queue_bound"
     ]
     assert (grown[-1].from_nodes, grown[-1].to_nodes) == (2, 4)
@@ -172,7 +175,45 @@ async def test_what_is_not_there_is_not_found(views: Views, tmp_path: Path) -> N
     with pytest.raises(NotFound):
         await views.job("demo", "nothing", as_of_ms=0)
     with pytest.raises(NotFound):
-        await views.decisions("nobody", "elastic")
+        await views.decisions_of("nobody", "elastic")
     async with Views(tmp_path / "none.sqlite") as none:
         with pytest.raises(NotFound, match="no views yet"):
             await none.sequence()
+
+
+async def test_a_gap_in_the_samples_is_a_decision_whose_rule_is_its_cause(
+    log: MemoryLog, path: Path, play: Play
+) -> None:
+    grid = SimulatedGrid()
+    key = grid.submit(JobSpec(name="silent", command=("train",)), Workload(total_steps=200))
+    grid.at(300_000, lambda: grid.lengthen_step(key, 600_000))
+    grid.run()
+    await play(log, grid.recorded)
+    async with Projector(log, path) as projector, Views(path) as views:
+        await projector.wait_for(len(grid.recorded))
+        (gap,) = [each for each in (await views.decisions_of(*key)).items if each.type == "decision.gap"]
+        assert (gap.rule, gap.took_effect, gap.from_nodes) == ("long_step", True, None)
+        assert gap.reason.startswith("no sample of round 1 for 602 s, long_step: one step lasted for most of it: 600 s")
+        assert projector.counts.decisions["gap", "long_step"] == 1
+
+
+async def test_a_job_that_its_budget_stopped_waits_to_start_and_says_until_when(
+    log: MemoryLog, path: Path, play: Play
+) -> None:
+    hour_ms = 3_600_000
+    grid = SimulatedGrid(start_ms=486_111 * hour_ms)
+    key = grid.submit(
+        JobSpec(name="train", command=("train",), max_nodes=4, grace_ms=5_000), Workload(total_steps=2_000)
+    )
+    grid.at(300_000, lambda: grid.set_quota("demo", ev.Quota(microdollars=1_000, period="day")))
+    grid.run(limit_ms=hour_ms)
+    assert (grid.job(key).phase, grid.job(key).target_nodes) == ("draining", 0)
+    await play(log, grid.recorded)
+    async with Projector(log, path) as projector, Views(path) as views:
+        await projector.wait_for(len(grid.recorded))
+        job = await views.job_summary(*key, as_of_ms=grid.now_ms)
+        assert (job.phase, job.rule, job.target_nodes, job.world_nodes) == ("submitted", "budget", 0, 0)
+        assert job.waiting == "over budget until 2025-06-16 00:00:00 UTC"
+        assert [each.id for each in (await views.jobs(as_of_ms=0, phase="submitted")).items] == [key[1]]
+        assert (await views.totals(as_of_ms=0)).jobs == {"submitted": 1}
+    assert first_fields(grid.job(key)).state == "queued"

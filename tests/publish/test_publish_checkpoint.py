@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -100,13 +102,48 @@ def test_a_step_that_is_taken_again_in_a_later_round_is_a_checkpoint_of_its_own(
     assert checkpoint.latest(tmp_path) == second
 
 
-def test_a_committed_checkpoint_never_changes_and_a_damaged_one_is_replaced(tmp_path: Path) -> None:
-    uri = checkpoint.write(tmp_path, 10, {"model": b"first"})
-    assert checkpoint.write(tmp_path, 10, {"model": b"second"}) == uri
-    assert checkpoint.load(uri) == {"model": b"first"}
-    (Path(uri) / "model").unlink()
-    assert checkpoint.write(tmp_path, 10, {"model": b"third"}) == uri
-    assert checkpoint.load(uri) == {"model": b"third"}
+def test_the_same_files_are_committed_once_and_the_folder_is_not_touched_again(tmp_path: Path) -> None:
+    uri = checkpoint.write(tmp_path, 10, FILES)
+    before = Path(uri).stat().st_ino
+    assert checkpoint.write(tmp_path, 10, dict(reversed(FILES.items()))) == uri
+    assert Path(uri).stat().st_ino == before
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+@pytest.mark.parametrize("damage", ["none", "a file is gone", "the manifest is gone"])
+def test_what_was_written_last_is_what_is_loaded_whatever_had_its_name_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool, damage: str
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: None)
+    uri = checkpoint.write(tmp_path, 10, {"model": b"of one run", "only/there": b"x"}, round=1)
+    if damage != "none":
+        (Path(uri) / ("model" if damage == "a file is gone" else "manifest.json")).unlink()
+    assert checkpoint.write(tmp_path, 10, {"model": b"of another"}, round=1) == uri
+    assert checkpoint.load(uri) == {"model": b"of another"}
+    assert [path.name for path in tmp_path.iterdir()] == [Path(uri).name]
+
+
+def test_a_name_is_never_without_a_checkpoint_while_another_takes_its_place(tmp_path: Path) -> None:
+    uri = checkpoint.write(tmp_path, 10, {"model": b"0"})
+    found: list[bool] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            found.append(Path(uri).exists())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(1, 50):
+            checkpoint.write(tmp_path, 10, {"model": b"%d" % number})
+    finally:
+        done.set()
+        reader.join()
+    assert found
+    assert all(found)
+    assert checkpoint.load(uri) == {"model": b"49"}
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:

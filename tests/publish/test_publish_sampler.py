@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -199,6 +201,48 @@ def test_arguments_that_mean_nothing_are_refused() -> None:
     ):
         with pytest.raises(InvalidInput):
             make()
+
+
+class WholeNumber:
+    """A whole number of a library's own kind: all that is known of it is which."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __index__(self) -> int:
+        return self._value
+
+
+def test_whole_numbers_of_libraries_are_taken_for_what_they_are() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: a trainer brings its own")
+    plain = ElasticSampler(10, rank=1, world_size=2, seed=3)
+    plain.advance(4)
+    kinds: list[Any] = [numpy.int64, numpy.uint8, WholeNumber]
+    for kind in kinds:
+        sampler = ElasticSampler(kind(10), rank=kind(1), world_size=kind(2), seed=kind(3))
+        sampler.advance(kind(4))
+        assert list(sampler) == list(plain)
+        assert json.dumps(sampler.state_dict()) == json.dumps(plain.state_dict())
+        batches = CyclingIterator(sampler, global_batch=kind(3), epochs=kind(1))
+        assert next(batches) == next(CyclingIterator(plain, global_batch=3, epochs=1))
+        plain.load_state_dict(plain.state_dict() | {"position": 4})
+
+
+def test_a_float_is_no_whole_number_and_what_it_was_given_for_is_said() -> None:
+    wrong: list[tuple[str, Callable[[Any], object]]] = [
+        ("length", ElasticSampler),
+        ("rank", lambda value: ElasticSampler(5, rank=value)),
+        ("world_size", lambda value: ElasticSampler(5, world_size=value)),
+        ("seed", lambda value: ElasticSampler(5, seed=value)),
+        ("samples", lambda value: ElasticSampler(5).advance(value)),
+        ("global_batch", lambda value: CyclingIterator(ElasticSampler(5), global_batch=value)),
+        ("epochs", lambda value: CyclingIterator(ElasticSampler(5), global_batch=2, epochs=value)),
+        ("epoch", lambda value: Permutation(5, seed=0, epoch=value)),
+    ]
+    for name, call in wrong:
+        with pytest.raises(InvalidInput, match="a whole number is wanted, not a float") as caught:
+            call(5.0)
+        assert (caught.value.where, caught.value.hint) == (name, f"int({name})")
 
 
 def test_importing_the_sampler_loads_no_framework_and_no_bus_client() -> None:

@@ -40,6 +40,9 @@ HAPPENINGS: dict[str, Happening] = {
     "it is resumed": lambda grid, key: grid.request(key, ev.JobResumeRequested()),
     "it is made small": lambda grid, key: grid.request(key, ev.JobResizeRequested(min_nodes=1, max_nodes=2)),
     "it is made large": lambda grid, key: grid.request(key, ev.JobResizeRequested(min_nodes=2, max_nodes=6)),
+    "its samples are late": lambda grid, key: grid.hold_samples(key, 400_000),
+    "its workers stall": lambda grid, key: grid.stall(key, 400_000),
+    "a step takes long": lambda grid, key: grid.lengthen_step(key, 400_000),
     "launches fail": lambda grid, key: fail_all_ways(grid),
     "a price rises": lambda grid, key: grid.declare(
         ProviderSpec(name="dear", max_nodes=6, price_microdollars_per_hour=9_000_000)

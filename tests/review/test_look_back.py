@@ -11,10 +11,10 @@ import pytest
 from elasticgrid.core import events as ev
 from elasticgrid.core.errors import InvalidInput, NotFound
 from elasticgrid.core.events import Event
-from elasticgrid.core.scaling import RULES
+from elasticgrid.core.scaling import POLICY_VERSION, RULES
 from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples
 from elasticgrid.review.card import card_lines, decision_card
-from elasticgrid.review.state import dump, state_at, state_differences
+from elasticgrid.review.state import dump, state_at, state_changes
 from elasticgrid.review.summary import summarise
 from elasticgrid.testing.history import SimulatedGrid
 
@@ -48,10 +48,10 @@ def test_two_states_differ_in_what_happened_in_between(one_job: SimulatedGrid) -
     sequence = one_job.recorded[index].sequence
     before, after = (state_at(one_job.recorded, sequence=each) for each in (sequence - 1, sequence))
 
-    told = {each.field: (each.expected, each.got) for each in state_differences(before, after)}
+    told = {each.field: (each.before, each.after) for each in state_changes(before, after)}
 
     assert told["jobs.demo/train.nodes.p1a1-0.status"] == ('"planned"', '"joined"')
-    assert state_differences(before, before) == ()
+    assert state_changes(before, before) == ()
 
 
 def test_one_job_can_be_looked_at_alone(many_jobs: SimulatedGrid) -> None:
@@ -82,8 +82,9 @@ def test_a_card_tells_the_rules_the_numbers_and_the_providers(one_job: Simulated
     assert card.placement_sequence == up.sequence + 1
     assert {each.provider for each in card.candidates} == {"spot", "dear"}
     text = "\n".join(card_lines(card))
-    for part in ("1 -> 2 nodes", "queue_bound", "not asked idle", "spot: took 1 of", "policy elasticgrid version 1"):
+    for part in ("1 -> 2 nodes", "queue_bound", "not asked idle", "spot: took 1 of"):
         assert part in text
+    assert f"policy elasticgrid version {POLICY_VERSION}" in text
 
 
 @pytest.mark.survive("P")
@@ -101,6 +102,92 @@ def test_a_card_at_any_time_names_when_time_alone_may_change_it(one_job: Simulat
     assert card.next_change_ms is not None
     assert card.next_change_ms > card.time_ms
     assert "time alone may change this at" in "\n".join(card_lines(card))
+
+
+def scales(grid: SimulatedGrid, *actions: str) -> list[ev.Recorded]:
+    return [
+        each
+        for each in grid.recorded
+        if isinstance(each.event, Event)
+        and isinstance(each.event.data, ev.ScaleDecided)
+        and each.event.data.action in actions
+    ]
+
+
+def batch_of(grid: SimulatedGrid, decision: ev.Recorded) -> list[ev.Recorded]:
+    assert isinstance(decision.event, Event)
+    return [
+        each
+        for each in grid.recorded
+        if isinstance(each.event, Event)
+        and each.event.job == decision.event.job
+        and each.event.basis is not None
+        and decision.event.basis is not None
+        and each.event.basis.number == decision.event.basis.number
+    ]
+
+
+@pytest.mark.parametrize("name", ["one_job", "many_jobs"])
+def test_every_change_of_size_is_shown_with_its_own_placement_whichever_of_its_events_is_named(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    grid: SimulatedGrid = request.getfixturevalue(name)
+    changes = scales(grid, "up", "down")
+    assert changes
+    for change in changes:
+        batch = batch_of(grid, change)
+        placed = next(each.sequence for each in batch if type(each.event.data) is ev.PlacementDecided)  # type: ignore[union-attr] # decisions are events
+        cards = [
+            decision_card(grid.recorded, change.event.tenant, change.event.job, sequence=each.sequence)
+            for each in batch
+        ]
+        for card in cards:
+            assert (card.sequence, card.placement_sequence) == (change.sequence, placed)
+            assert card.through_sequence == batch[-1].sequence
+            assert card.later == ()
+            text = "\n".join(card_lines(card))
+            assert f"  placement (event {placed})" in text
+            assert "before" not in text.splitlines()[1]
+
+
+def test_a_placement_of_before_is_called_earlier(one_job: SimulatedGrid) -> None:
+    held = scales(one_job, "hold")[-1]
+    card = decision_card(one_job.recorded, "demo", "train", sequence=held.sequence)
+    assert 0 < card.placement_sequence < held.sequence
+    assert f"earlier placement (event {card.placement_sequence})" in "\n".join(card_lines(card))
+
+
+@pytest.mark.parametrize(("job", "ended"), [("job0", "completed"), ("job1", "failed"), ("job2", "was cancelled")])
+def test_of_a_job_that_is_over_the_card_says_what_was_decided_since_and_that_nothing_changes(
+    many_jobs: SimulatedGrid, job: str, ended: str
+) -> None:
+    card = decision_card(many_jobs.recorded, "demo", job)
+    decided = [
+        each.sequence
+        for each in many_jobs.recorded
+        if isinstance(each.event, Event)
+        and each.event.job == job
+        and each.event.basis is not None
+        and each.sequence > card.through_sequence
+    ]
+    assert [line.sequence for line in card.later] == decided[-len(card.later) :]
+    assert card.later_left_out == len(decided) - len(card.later)
+    assert card.next_change_ms is None
+    text = card_lines(card)
+    assert "  decided since:" in text
+    assert text[-1].startswith(f"  the job {ended} at 20")
+    assert text[-1].endswith("; nothing changes any more")
+    assert "nothing else was decided" not in "\n".join(text)
+
+    final = decision_card(many_jobs.recorded, "demo", job, sequence=card.through_sequence)
+    assert (final.later, final.outcome) == ((), "")
+
+
+def test_before_a_job_began_the_card_says_when_it_did(one_job: SimulatedGrid) -> None:
+    with pytest.raises(NotFound, match="no job demo/train yet: it begins with event 3 at 20"):
+        decision_card(one_job.recorded, "demo", "train", sequence=1)
+    with pytest.raises(NotFound, match="no job demo/train yet"):
+        decision_card(one_job.recorded, "demo", "train", time_ms=1)
 
 
 def test_a_card_of_nothing_is_not_found(one_job: SimulatedGrid) -> None:

@@ -58,10 +58,10 @@ def test_the_figures_are_those_of_the_log(busy: SimulatedGrid) -> None:
     assert one.training[-1].value == one.paid[-1].value == 0
     assert one.queue_from == "samples"
     assert 0.7 < max(point.value for point in one.queue) < 0.8
-    assert {(each.what, each.failure): each.count for each in data.failures} == {
-        ("launch", "stockout"): 1,
-        ("node", "silent"): 1,
-        ("worker", "app_failed"): 1,
+    assert {(each.name, each.what, each.failure): each.count for each in data.failures} == {
+        ("demo/one", "launch", "stockout"): 1,
+        ("demo/one", "node", "silent"): 1,
+        ("demo/one", "worker", "app_failed"): 1,
     }
     assert data.verification.ok
     assert [line.sequence for line in data.lines] == list(range(1, len(busy.recorded) + 1))
@@ -73,6 +73,14 @@ def test_every_change_of_size_has_a_card_and_so_has_the_last_decision(busy: Simu
         assert [card.sequence for card in each.cards] == sorted({card.sequence for card in each.cards})
         grown = [card for card in each.cards if card.action == "up"]
         assert all(card.candidates and card.placement_sequence > card.sequence for card in grown)
+
+
+def test_the_card_of_the_last_decision_tells_what_became_of_the_job(busy: SimulatedGrid) -> None:
+    for each in gathered(busy).jobs:
+        *others, last = each.cards
+        assert (last.outcome, last.next_change_ms) == ("completed", None)
+        assert [line.what for line in last.later][-1] == "decision.outcome"
+        assert all(not card.later and card.outcome == "" for card in others)
 
 
 def test_lanes_show_what_each_node_did_from_its_launch_until_it_was_gone(busy: SimulatedGrid) -> None:
@@ -204,7 +212,7 @@ def test_markdown_shows_texts_letter_by_letter(busy: SimulatedGrid) -> None:
     assert "<img" not in text.replace("\\<img", "")
     table = [line for line in text.splitlines() if line.startswith("| 1 ")]
     assert table
-    assert len(re.findall(r"(?<!\\)\|", table[0])) == 8
+    assert len(re.findall(r"(?<!\\)\|", table[0])) == 9
     assert plain("- a\n# b * [c](d)") == r"\- a # b \* \[c\](d)"
 
 
@@ -223,6 +231,38 @@ def test_the_markdown_has_the_same_facts_and_a_skeleton(busy: SimulatedGrid) -> 
     assert "Recorded against what if" in page
 
 
+def test_the_markdown_of_several_jobs_says_of_everything_whose_it_is(busy: SimulatedGrid) -> None:
+    data = gathered(busy)
+    text = markdown_report(data)
+    decisions, failures, _ = (text.split(f"## {name}\n")[1] for name in ("Decisions", "Failures", "Timeline"))
+    for each in data.jobs:
+        assert f"### {each.name}\n" in decisions
+    assert decisions.split("## Failures")[0].count("| rule | verdict | compared | says |") == sum(
+        len(each.cards) for each in data.jobs
+    )
+    assert "| queue\\_bound | decided | queue\\_us " in decisions
+    assert "| provider | free | taken | USD/h | why not |" in decisions
+    assert "| demo/one | stockout | launch | 1 | spot 1 | 20" in failures
+    for line in data.lines[:50]:
+        job_of = f"{line.tenant}/{line.job}".replace("_", "\\_")
+        assert re.search(rf"\| {line.sequence} \| \d{{4}}-\d\d-\d\d .* \| {re.escape(job_of)} \|", text), line
+
+
+def test_times_of_a_report_have_their_date(busy: SimulatedGrid) -> None:
+    data = gathered(busy)
+    for text in (markdown_report(data), re.sub(r"(?s)<script.*?</script>", "", html_report(data))):
+        times = re.findall(r"(.{11})\b\d\d:\d\d:\d\d\b", text)
+        assert times
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\d ", before) for before in times)
+
+
+def test_missing_events_are_told_in_a_reports_timeline(busy: SimulatedGrid) -> None:
+    records = [each for each in busy.recorded if each.sequence not in (16, 17)]
+    data = gather(records, source="run.egz", software="1.0.0")
+    assert "| missing |  | events 16 to 17 |" in markdown_report(data)
+    assert "events 16 to 17" in html_report(data)
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # What the command line takes
 # --------------------------------------------------------------------------------------------------------------------
@@ -235,7 +275,7 @@ def test_a_policy_file_stands_for_the_jobs_own_and_settings_stand_on_top(tmp_pat
         tmp_path / "policy.yaml",
         tmp_path / "grid.yaml",
         ["scaling.cooldown_down_s=0", "placement.providers=a, b"],
-        "demo/one",
+        ("demo", "one"),
     )
     spec = change.spec("demo", "one", job())
     assert (spec.scaling.cooldown_up_ms, spec.scaling.cooldown_down_ms) == (5_000, 0)
@@ -258,15 +298,13 @@ def test_a_policy_file_stands_for_the_jobs_own_and_settings_stand_on_top(tmp_pat
 )
 def test_a_wrong_setting_is_refused_with_a_hint(setting: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        change_of(None, None, [setting], "")
+        change_of(None, None, [setting], None)
 
 
 def test_a_file_without_a_policy_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("name: x\n")
     with pytest.raises(InvalidInput, match="this field is missing"):
-        change_of(tmp_path / "empty.yaml", None, None, "")
+        change_of(tmp_path / "empty.yaml", None, None, None)
     (tmp_path / "wrong.yaml").write_text("scaling:\n  cooldown_up_s: -1\n")
     with pytest.raises(InvalidInput, match=r"wrong\.yaml:2: scaling\.cooldown_up_s"):
-        change_of(tmp_path / "wrong.yaml", None, None, "")
-    with pytest.raises(InvalidInput, match="names no job"):
-        change_of(None, None, None, "one")
+        change_of(tmp_path / "wrong.yaml", None, None, None)

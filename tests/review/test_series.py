@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from simulated_jobs import providers
 
 from elasticgrid.bus.subjects import parse_sample_subject
+from elasticgrid.core import events as ev
 from elasticgrid.core.errors import NotFound
 from elasticgrid.core.job import cost_microdollars
 from elasticgrid.core.samples import SAMPLE_VERSION, SampleBatch, StepSample, decode_batch
@@ -125,3 +126,19 @@ def test_however_long_a_job_runs_so_much_is_kept_and_no_more(messages: list[tupl
     assert 0 < len(columns.time_ms) <= MAX_STEP_POINTS
     assert columns.time_ms[-1] == now_ms
     assert set(columns.step_s) == {1.0}
+
+
+def test_members_of_a_job_that_tells_of_no_step_train_from_when_their_world_was_decided(one_job: SimulatedGrid) -> None:
+    def tells(recorded: ev.Recorded) -> bool:
+        return isinstance(recorded.event, ev.Event) and isinstance(recorded.event.data, ev.NodeStarted)
+
+    silent = [each for each in one_job.recorded if not tells(each)]
+    told = job_series(one_job.recorded, *KEY, as_of_ms=one_job.now_ms)
+    series = job_series(silent, *KEY, as_of_ms=one_job.now_ms)
+    assert [(each.round, each.nodes) for each in series.rounds] == [(each.round, each.nodes) for each in told.rounds]
+    assert all(one.from_ms <= other.from_ms for one, other in zip(series.rounds, told.rounds, strict=True))
+    assert max(series.training.value) == max(told.training.value) == 4
+    for one, other in zip(series.lanes, told.lanes, strict=True):
+        assert [bar.doing for bar in one.bars].count("training") == [bar.doing for bar in other.bars].count("training")
+        assert all(bar.to_ms > bar.from_ms for bar in one.bars)
+        assert [bar.from_ms for bar in one.bars][1:] == [bar.to_ms for bar in one.bars][:-1]

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from simulated_jobs import job, providers
 
 from elasticgrid.core.errors import InvalidInput
 from elasticgrid.core.events import Event, Recorded
 from elasticgrid.core.spec import ProviderSpec
-from elasticgrid.log.archive import SampleRange
+from elasticgrid.log.archive import ArchivedEvents, SampleRange
 from elasticgrid.log.codec import decode
 from elasticgrid.review.verify import verify, verify_archive
 from elasticgrid.testing.history import SimulatedGrid
+from elasticgrid.testing.history_training import Workload
 from elasticgrid.testing.tamper import forged, tamper
 
 Archived = Callable[..., Path]
@@ -84,6 +86,18 @@ def test_an_archive_verifies_without_a_server(one_job: SimulatedGrid, archived: 
 
 def test_without_samples_an_archive_verifies_from_values(one_job: SimulatedGrid, archived: Archived) -> None:
     assert verify_archive(archived(one_job, samples=False)) == verify(one_job.recorded)
+
+
+def test_an_archive_out_of_which_credentials_were_taken_verifies(archived: Archived) -> None:
+    grid = SimulatedGrid(providers())
+    spec = msgspec.structs.replace(job(), env={"PGPASSWORD": "sesame"}, command=("sh", "-c", "TOKEN=sesame train"))
+    grid.submit(spec, Workload(total_steps=200, demand=((200_000, 4), (1, 1))))
+    grid.run()
+    path = archived(grid)
+    assert not any(b"sesame" in recorded.raw for recorded in ArchivedEvents(path))
+    report = verify_archive(path)
+    assert report.ok
+    assert report.decisions == report.verified > 5
 
 
 def test_where_old_samples_have_aged_out_both_kinds_are_counted_apart(one_job: SimulatedGrid) -> None:

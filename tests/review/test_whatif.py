@@ -10,9 +10,10 @@ import pytest
 from simulated_jobs import QUICK, job, providers
 
 from elasticgrid.core.errors import InvalidInput, NotFound
-from elasticgrid.core.events import JobCancelRequested
+from elasticgrid.core.events import JobCancelRequested, WorldDecided
 from elasticgrid.core.grid import JobKey
 from elasticgrid.core.spec import PlacementPolicy, ProviderSpec, ScalingPolicy
+from elasticgrid.log.archive_format import SampleCoverage, SampleMessage, SampleRange, SequenceGap
 from elasticgrid.review.whatif import WhatIf, WhatIfJob, what_if
 from elasticgrid.review.whatif_change import Change
 from elasticgrid.review.whatif_figures import Figures, figures
@@ -100,7 +101,7 @@ def test_where_a_change_makes_no_difference_the_answer_says_why() -> None:
     grid = ran(happens=cancel_late)
     answer = asked(grid, Change(scaling=scaling(grow_factor_ppm=4_000_000)))
     assert answer.differences == 0
-    assert answer.why_none.startswith("no decision depended on scaling.grow_factor_ppm")
+    assert answer.why_none.startswith("no decision depended on scaling.grow_factor")
     calm = ran(training=lambda _: Workload(total_steps=100))
     answer = asked(calm, Change(scaling=scaling(cooldown_up_ms=0, cooldown_down_ms=0)))
     assert "read by `cooldown` only, which held nothing back" in answer.why_none
@@ -154,9 +155,9 @@ def test_without_cooldowns_a_restless_load_changes_the_size_more_often() -> None
     (each,) = answer.jobs
     assert told(each, "changes") > recorded(each, "changes")
     assert {setting.setting for setting in each.settings} == {
-        "scaling.cooldown_up_ms",
-        "scaling.cooldown_down_ms",
-        "scaling.reversal_ms",
+        "scaling.cooldown_up_s",
+        "scaling.cooldown_down_s",
+        "scaling.reversal_s",
     }
     assert answer.first_difference is not None
     assert answer.first_difference.rule == "queue_bound"
@@ -215,8 +216,95 @@ def test_what_cannot_be_told_is_refused_and_says_what_is_missing() -> None:
         InvalidInput, match=r"no step of the job was recorded(.|\n)*what if: 0 -> 1 nodes; add 1 on new"
     ):
         what_if(grid.recorded, [], Change(providers=(ProviderSpec(name="new", max_nodes=4),)))
-    with pytest.raises(NotFound, match="no job in this log"):
+    with pytest.raises(NotFound, match="no job was submitted in this log"):
         what_if([], [], Change())
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Samples that are not all there
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def aged(grid: SimulatedGrid, share: float) -> tuple[list[SampleMessage], SampleCoverage]:
+    """The samples that are left when the oldest have aged out."""
+    left = grid.samples[int(len(grid.samples) * share) :]
+    return left, SampleCoverage(SampleRange(left[0].sequence - 1, left[-1].sequence))
+
+
+def between(grid: SimulatedGrid, gap: SequenceGap) -> tuple[list[SampleMessage], SampleCoverage]:
+    """The samples without some in the middle."""
+    left = [each for each in grid.samples if not gap.after < each.sequence < (gap.before or 1 << 62)]
+    return left, SampleCoverage(SampleRange(0, grid.samples[-1].sequence), (gap,))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_no_answer_is_given_for_a_time_whose_samples_have_aged_out(share: float) -> None:
+    grid = ran()
+    left, coverage = aged(grid, share)
+    for change in (
+        Change(scaling=scaling(grow_factor_ppm=4_000_000)),
+        Change(scaling=scaling(cooldown_up_ms=0, cooldown_down_ms=0)),
+        Change(scaling=scaling(target_queue_ppm=900_000)),
+        Change(placement=PlacementPolicy(spot="forbid")),
+    ):
+        answer = what_if(grid.recorded, left, change, coverage=coverage)
+        (each,) = answer.jobs
+        (span,) = answer.untold
+        assert span.from_ms < left[0].time_ms
+        assert "no decision depended" not in answer.why_none
+        first = answer.first_difference
+        if first is None:
+            assert "cannot be told" in answer.why_none
+        if first is None or span.until_ms > first.time_ms:
+            assert {line.what_if for line in each.table} == {None}
+            assert each.model is None
+            assert each.what_if_changes == ()
+        for figure in ("queue time", "tokens", "lost steps"):
+            assert recorded(each, figure) is None
+        assert recorded(each, "cost") is not None
+
+
+def test_a_difference_in_a_decision_is_found_from_the_values_that_it_carries() -> None:
+    grid = ran()
+    whole = asked(grid, Change(scaling=scaling(target_queue_ppm=900_000))).first_difference
+    left, coverage = aged(grid, 0.9)
+    answer = what_if(grid.recorded, left, Change(scaling=scaling(target_queue_ppm=900_000)), coverage=coverage)
+    assert whole is not None
+    assert answer.first_difference is not None
+    assert answer.first_difference.after_sequence == whole.after_sequence
+    assert answer.first_difference.what_if == whole.what_if
+    assert "not all there" in answer.stopped
+
+
+def test_behind_the_time_whose_samples_are_gone_everything_is_told_as_with_all_of_them() -> None:
+    late = scaling(cooldown_down_ms=600_000)
+    grid = ran()
+    whole = asked(grid, Change(scaling=late))
+    second = next(
+        each for each in grid.recorded if isinstance(each.event.data, WorldDecided) and each.event.data.round == 2
+    )
+    assert second.event.basis is not None
+    after = second.event.basis.samples_through
+    left = [each for each in grid.samples if each.sequence > after]
+    coverage = SampleCoverage(SampleRange(after, grid.samples[-1].sequence))
+    answer = what_if(grid.recorded, left, Change(scaling=late), coverage=coverage)
+    assert answer.first_difference == whole.first_difference
+    assert not answer.stopped
+    (each,), (in_whole,) = answer.jobs, whole.jobs
+    for figure in ("changes", "cost", "finished after"):
+        assert told(each, figure) == pytest.approx(told(in_whole, figure), rel=0.03)
+
+
+def test_samples_that_are_missing_in_the_middle_leave_only_their_round_untold() -> None:
+    grid = ran()
+    middle = len(grid.samples) // 2
+    gap = SequenceGap(grid.samples[middle].sequence, grid.samples[middle + 2].sequence)
+    left, coverage = between(grid, gap)
+    answer = what_if(grid.recorded, left, Change(scaling=scaling(grow_factor_ppm=4_000_000)), coverage=coverage)
+    (span,) = answer.untold
+    assert span.from_ms < grid.samples[middle + 1].time_ms < span.until_ms
+    same = what_if(grid.recorded, left, Change(), coverage=coverage)
+    assert same.differences == 0
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -225,14 +313,23 @@ def test_what_cannot_be_told_is_refused_and_says_what_is_missing() -> None:
 
 
 class Queued:
-    """Items arrive by the clock and wait in a queue; each node takes 8 of them a step, which takes 800 ms."""
+    """Items arrive by the clock and wait in a queue; each node takes 8 of them a step, which takes 800 ms.
 
-    total_steps = 300
+    The job is done with the items that came in, however many steps that takes.
+    """
+
     checkpoint_steps = 25
+    total_items = 6_000
 
     def __init__(self, begin_ms: int = 1_750_000_030_000) -> None:
         self._begin_ms = begin_ms
         self._taken: dict[int, int] = {0: 0}
+        self._last = (0, 1)
+
+    @property
+    def total_steps(self) -> int:
+        step, nodes = self._last
+        return step + max(-(-(self.total_items - self._taken[step]) // self.step_tokens(nodes)), 0)
 
     def step_tokens(self, nodes: int) -> int:
         return 8 * nodes
@@ -248,6 +345,7 @@ class Queued:
     def step_times(self, now_ms: int, nodes: int, step: int) -> StepTimes:
         taken = self._taken[step - 1]
         self._taken[step] = taken + self.step_tokens(nodes)
+        self._last = (step, nodes)
         wait_ms = max(self._arrival_ms(self._taken[step] - 1) - now_ms, 0)
         waited_ms = max(now_ms - self._arrival_ms(taken + 4 * nodes), 0)
         queue_ms = waited_ms if not wait_ms and waited_ms > 800 else 0
@@ -268,6 +366,11 @@ def test_work_that_queues_is_told_from_how_long_it_waited() -> None:
     assert told(each, "changes") == really.changes
     assert told(each, "cost") == pytest.approx(really.cost_microdollars / 1e6, rel=0.1)
     assert told(each, "queue time") == pytest.approx(really.queue_s, rel=0.15)
+    # Fewer nodes take more steps for the same work: both runs are compared over as many tokens.
+    assert told(each, "tokens") == pytest.approx(recorded(each, "tokens"), rel=0.01)
+    assert told(each, "tokens") == pytest.approx(really.tokens, rel=0.01)
+    assert told(each, "steps") == pytest.approx(really.steps, rel=0.03)
+    assert told(each, "steps") > recorded(each, "steps")
 
 
 def test_where_nothing_ever_waits_there_is_always_work() -> None:

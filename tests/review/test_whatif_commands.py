@@ -26,7 +26,7 @@ def typed(*words: object) -> Result:
 def test_the_answer_is_a_table_and_says_where_the_runs_part(one_job: SimulatedGrid, archived: Archived) -> None:
     result = typed("whatif", archived(one_job), "--set", "scaling.cooldown_down_s=600")
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    for words in ("The first different decision: demo/train", "cooldown_down_ms: 60000 -> 600000", "extrapolated"):
+    for words in ("The first different decision: demo/train", "cooldown_down_s: 60 -> 600", "extrapolated"):
         assert words in result.stdout
     assert "the model's error on held-out sizes: 0.0 %" in result.stdout
 
@@ -68,9 +68,28 @@ def test_where_there_is_nothing_to_report_on_nothing_is_written(
     assert isinstance(typed("report", path, "-o", tmp_path / "incident.pdf").exception, InvalidInput)
     assert isinstance(typed("report", tmp_path / "none.egz", "-o", target).exception, NotFound)
     assert isinstance(typed("report", path, "-o", target, "--job", "demo/none").exception, NotFound)
+    assert isinstance(typed("report", path, "-o", tmp_path / "no" / "incident.html").exception, InvalidInput)
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
     assert isinstance(typed("report", path, "-o", target).exception, ArchiveDamaged)
     assert not target.exists()
     assert not (tmp_path / "incident.pdf").exists()
+
+
+def test_a_report_replaces_no_file_unasked(one_job: SimulatedGrid, archived: Archived, tmp_path: Path) -> None:
+    path, target = archived(one_job), tmp_path / "incident.md"
+    target.write_text("mine")
+    refused = typed("report", path, "-o", target).exception
+    assert isinstance(refused, InvalidInput)
+    assert "--force" in refused.hint
+    assert target.read_text() == "mine"
+    typed("report", path, "-o", target, "--force")
+    assert target.read_text().startswith("# Incident report")
+
+
+def test_a_job_may_be_named_without_its_tenant(one_job: SimulatedGrid, archived: Archived) -> None:
+    path = archived(one_job)
+    for name in ("train", "demo/train"):
+        assert typed("whatif", path, "--job", name, "--set", "scaling.cooldown_down_s=600").exit_code == 0
+    assert isinstance(typed("whatif", path, "--job", "other").exception, NotFound)

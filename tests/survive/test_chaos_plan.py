@@ -104,9 +104,9 @@ def test_a_run_that_came_through_has_no_failure_whatever_its_sizes_and_losses() 
     ("changes", "says"),
     [
         ({"phase": "failed"}, "the job ended as failed"),
-        ({"duplicate_steps": 2}, "2 steps of the committed line ran twice"),
-        ({"diverged": 1}, "1 decisions came out differently"),
-        ({"orphans": 4}, "4 processes were left behind"),
+        ({"duplicate_steps": 2}, "steps of the committed line that ran twice: 2"),
+        ({"diverged": 1}, "decisions that came out differently when they were taken again: 1"),
+        ({"orphans": 4}, "processes left behind: 4"),
         ({"kills": ()}, "0 of 1 kills happened before the job was over"),
     ],
 )

@@ -13,6 +13,8 @@ from elasticgrid.core.events.decisions import (
     CheckpointRef,
     DecisionData,
     DrainDecided,
+    GapCause,
+    GapDecided,
     Member,
     Outcome,
     OutcomeDecided,
@@ -45,6 +47,7 @@ from elasticgrid.core.events.launches import (
     NodeLost,
 )
 from elasticgrid.core.events.nodes import (
+    ExitState,
     NodeCheckpointed,
     NodeDrained,
     NodeFailed,
@@ -92,7 +95,10 @@ __all__ = [
     "DrainDecided",
     "Event",
     "EventData",
+    "ExitState",
     "FailureClass",
+    "GapCause",
+    "GapDecided",
     "JobCancelRequested",
     "JobInterruptRequested",
     "JobPauseRequested",

@@ -16,7 +16,7 @@ class Signals(Value, frozen=True, kw_only=True):
     Attributes:
         round, nodes: the world the steps were taken in.
         steps: completed steps the medians are over.
-        round_steps: completed steps of the round so far, warm-up left out.
+        round_steps: completed steps of the round so far, or since its last gap; warm-up left out.
         evidence_ms: server time between the first and the last of those.
         last_step: the last completed step's index, -1 when there is none.
         step_us, queue_us, data_wait_us: medians over steps of the slowest rank's duration, of the mean queue, of the
@@ -27,6 +27,12 @@ class Signals(Value, frozen=True, kw_only=True):
         busy_us: the same without the wait for data.
         clamped, dropped: samples whose queue was cut to their step, and samples that did not count.
         last_sample_ms: server time of the last sample taken in; age is `as_of_ms` minus this.
+        gap_from_ms: server time of the last sample before the last gap in the round's samples; 0 when there was none.
+            Medians, sums and `round_steps` are then of steps behind it.
+        gap_until_ms: server time of the first sample after it.
+        gap_threshold_ms: longer than this it had to be.
+        gap_steps, gap_work_us, gap_longest_us: steps that were completed right behind it: how many, how long they took
+            together, and the longest.
     """
 
     round: int = 0
@@ -46,6 +52,12 @@ class Signals(Value, frozen=True, kw_only=True):
     clamped: int = 0
     dropped: int = 0
     last_sample_ms: int = 0
+    gap_from_ms: int = 0
+    gap_until_ms: int = 0
+    gap_threshold_ms: int = 0
+    gap_steps: int = 0
+    gap_work_us: int = 0
+    gap_longest_us: int = 0
 
 
 class RuleCheck(Value, frozen=True, kw_only=True):
@@ -200,6 +212,7 @@ class WorldDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="deci
         nproc_per_node: workers on each node; world size = members x nproc_per_node.
         master_addr, master_port: on the node with group rank 0, chosen for this round.
         resume: the last committed checkpoint; None starts from nothing.
+        restarts: earlier rounds that failed by themselves; None where who decides does not say.
     """
 
     round: int
@@ -208,6 +221,7 @@ class WorldDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="deci
     master_addr: str
     master_port: int
     resume: CheckpointRef | None = None
+    restarts: int | None = None
 
     @property
     def world_size(self) -> int:
@@ -226,4 +240,36 @@ class OutcomeDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="de
     last_step: int = 0
 
 
-DecisionData: TypeAlias = ScaleDecided | PlacementDecided | DrainDecided | WorldDecided | OutcomeDecided
+GapCause = Literal["late", "long_step", "stuck", "unknown"]
+
+
+class GapDecided(Value, frozen=True, kw_only=True, tag_field="type", tag="decision.gap"):
+    """No sample of a round came for far longer than a step takes, then they went on: a gap, with its cause.
+
+    It changes nothing of the job. Steps from before it are no evidence for a change of size any more.
+
+    Attributes:
+        round: the round that trains before and after it.
+        from_ms: server time of the last sample before it.
+        until_ms: server time of the first sample after it.
+        threshold_ms: longer than this it had to be: ten times the usual step, and five minutes.
+        cause: `late` when steps were taken meanwhile and their samples arrived later (a bus that was cut, a spool that
+            was sent), `long_step` when one step lasted for most of it, `stuck` when a node said meanwhile that its
+            workers were stuck, `unknown` when none of that is on record.
+        steps, work_us, longest_step_us: what the cause was judged by: steps completed within ten seconds behind it, how
+            long they took together, and the longest.
+        signals: the evidence, by value, so that the decision verifies when the samples have aged out.
+    """
+
+    round: int
+    from_ms: int
+    until_ms: int
+    threshold_ms: int
+    cause: GapCause
+    steps: int = 0
+    work_us: int = 0
+    longest_step_us: int = 0
+    signals: Signals = Signals()
+
+
+DecisionData: TypeAlias = ScaleDecided | PlacementDecided | DrainDecided | WorldDecided | OutcomeDecided | GapDecided

@@ -9,6 +9,7 @@ import msgspec
 from elasticgrid.core.events.base import Value
 from elasticgrid.core.events.decisions import (
     DrainDecided,
+    GapDecided,
     OutcomeDecided,
     PlacementDecided,
     ScaleDecided,
@@ -70,6 +71,7 @@ EventData: TypeAlias = (
     | DrainDecided
     | WorldDecided
     | OutcomeDecided
+    | GapDecided
     | LaunchRequested
     | LaunchStarted
     | LaunchFailed
@@ -108,7 +110,7 @@ class Basis(Value, frozen=True, kw_only=True):
     config_digest: str
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The envelope.
 
     Attributes:
@@ -133,7 +135,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: EventData
 
 
-class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event of a type (or later version) that this software does not know: carried and counted, never guessed at."""
 
     id: str
@@ -145,7 +147,7 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """An event as it stands in the log.
 
     Attributes:

@@ -61,6 +61,10 @@ class NodeDrained(Value, frozen=True, kw_only=True, tag_field="type", tag="node.
     fenced: tuple[int, ...] = ()
 
 
+#: How a worker ended: by itself, with success or without, or because its agent stopped it.
+ExitState = Literal["SUCCEEDED", "FAILED", "STOPPED"]
+
+
 class WorkerExit(Value, frozen=True, kw_only=True):
     """How one worker ended: its exit code, or minus the signal's number.
 
@@ -68,6 +72,8 @@ class WorkerExit(Value, frozen=True, kw_only=True):
         message: what the worker said of its own failure, from its error file.
         error_file: where on the node that file is; empty when the worker wrote none.
         time_ms: when it failed, by the error file or else by when it was gone; 0 when not known.
+        state: whether it failed itself or was stopped because of another's failure; None where agents said nothing of
+            that yet.
     """
 
     rank: int
@@ -76,6 +82,7 @@ class WorkerExit(Value, frozen=True, kw_only=True):
     message: str = ""
     error_file: str = ""
     time_ms: int = 0
+    state: ExitState | None = None
 
 
 class NodeFinished(Value, frozen=True, kw_only=True, tag_field="type", tag="node.finished"):

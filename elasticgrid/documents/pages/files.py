@@ -12,7 +12,7 @@ from msgspec import inspect
 from elasticgrid.config import grid_file, job_file
 from elasticgrid.config.fields import Quantity, plain
 from elasticgrid.config.templates import template
-from elasticgrid.core.spec import JobSpec, PlacementPolicy, ProviderSpec, ScalingPolicy
+from elasticgrid.core.spec import JobSpec, OutputSpec, PlacementPolicy, ProviderSpec, ScalingPolicy
 from elasticgrid.documents.pages.markdown import attributes, code, page, table
 from elasticgrid.documents.pages.values import default_text, type_text
 
@@ -25,6 +25,7 @@ _JOB: Final[Lines] = {
     "run": "command",
     "workdir": "workdir",
     "env": "env",
+    "secrets": "secrets",
     **job_file.TIMES,
     "band": "band",
     **job_file.DEADLINE,
@@ -35,6 +36,7 @@ _JOB: Final[Lines] = {
     "file_mounts": "file_mounts",
     "bundle": "bundle",
 }
+_OUTPUT: Final[Lines] = {**job_file.OUTPUT, "tee": "tee"}
 _PLACEMENT: Final[Lines] = {
     "prefer": "prefer",
     "spot": "spot",
@@ -62,6 +64,8 @@ _MEANINGS: Final = {
     "agent starts it `nproc_per_node` times, without a shell.",
     "JobSpec.workdir": "folder the command runs in, relative to the file.",
     "JobSpec.env": "variables for the workers, by name.",
+    "JobSpec.secrets": "variables for the workers, and for each the file of the launcher's machine whose text it is "
+    "set to, relative to the job file; [how they travel](../how-to/secure.md#secrets-of-a-job).",
     "JobSpec.nproc_per_node": "workers on each node.",
     "JobSpec.band": "who is served first when nodes are short; `high`, `normal` and `low` are read as the same three.",
     "JobSpec.join_timeout_ms": "how long launched nodes may take to join.",
@@ -79,6 +83,7 @@ _UNITS: Final = (
     ("_usd_per_hour", "US dollars an hour"),
     ("tokens_per_s", "tokens a second"),
     ("_s", "seconds"),
+    ("_bytes", "bytes"),
     ("_share", "part of 1"),
     ("_factor", "factor"),
     ("_margin", "part of 1"),
@@ -92,6 +97,7 @@ def job_page() -> str:
         ("", "", JobSpec, _JOB),
         ("nodes", "Sizes in nodes. `nodes: 4` fixes the size.", JobSpec, job_file.NODES),
         ("restarts", "Failures that are answered before the job fails.", JobSpec, job_file.RESTARTS),
+        ("output", "What workers write, on each node; `elasticgrid jobs logs` shows it.", OutputSpec, _OUTPUT),
         ("scaling", "When the size changes; [the rules](scaling-rules.md).", ScalingPolicy, job_file.SCALING),
         ("placement", "Where its nodes may run.", PlacementPolicy, _PLACEMENT),
     )

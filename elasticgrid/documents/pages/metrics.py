@@ -17,6 +17,7 @@ from elasticgrid.launcher.metrics import LauncherMetrics
 from elasticgrid.launcher.service import LauncherStats
 from elasticgrid.log.memory import MemoryLog
 from elasticgrid.metrics.append_metrics import append_metrics
+from elasticgrid.metrics.stray_metrics import stray_metrics
 from elasticgrid.projections.projector import Projector
 
 
@@ -69,4 +70,5 @@ def _launcher() -> CollectorRegistry:
 def _each() -> CollectorRegistry:
     registry = CollectorRegistry()
     append_metrics(registry)
+    stray_metrics(registry)
     return registry

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Final
 
 from elasticgrid.config.job_file import SCALING
-from elasticgrid.core import scaling
+from elasticgrid.core import gaps, scaling
 from elasticgrid.documents.pages.markdown import code, page, summary, table
 
 _NAME_IN_FILE: Final = {quantity.field: name for name, quantity in SCALING.items()}
@@ -34,7 +34,10 @@ def rules_page() -> str:
             ),
         ),
         f"Signals that are older than {scaling.STALE_MS // 1000} s and than {scaling.STALE_STEPS} steps say nothing of "
-        "now.",
+        "now. When a round's samples were silent for "
+        f"{gaps.FLOOR_MS // 60_000} minutes and {gaps.STEPS} times the usual step, and went on, that is on record as a "
+        f"[decision.gap](events.md#decisiongap); evidence then are the steps completed from {gaps.SETTLE_MS // 1000} s "
+        "behind it on.",
         "Besides these, and before them, a decision may name what a job's tenant may have ([quotas]"
         "(../how-to/share-a-grid.md#quotas)): `budget`, which takes all nodes away until the period ends, and `quota`, "
         "by which a job waits for nodes that its tenant's other jobs have, or grows less far.",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from typing import Final
 
 from elasticgrid import environment
 from elasticgrid.config import settings
 from elasticgrid.documents.pages.markdown import attributes, code, page, table
+
+_VARIABLE: Final = re.compile(r'\w+: Final = "(\w+)"')
 
 
 def settings_page() -> str:
@@ -37,9 +40,14 @@ def settings_page() -> str:
 
 
 def _groups(source: str) -> Iterator[tuple[list[str], str]]:
-    """The variables of a module of constants, in groups: a comment `#: ...` and the constants behind it."""
-    for block in source.split("\n#: ")[1:]:
-        text = block.split("\n\n", 1)[0]
-        meaning = re.sub(r"\n#: ?", " ", text.split("\n", 1)[0] if "\n#:" not in text else text[: text.rindex("\n#:")])
-        names = re.findall(r'^\w+: Final = "(\w+)"', text, re.MULTILINE)
-        yield names, meaning
+    """The variables of a module of constants, in groups: a comment of `#: ...` lines and the constants behind it."""
+    names: list[str] = []
+    meaning: list[str] = []
+    for line in [*source.splitlines(), "#: "]:
+        if line.startswith("#: "):
+            if names:
+                yield names, " ".join(meaning)
+                names, meaning = [], []
+            meaning.append(line.removeprefix("#: "))
+        elif found := _VARIABLE.match(line):
+            names.append(found[1])

@@ -15,8 +15,8 @@ import msgspec
 
 _FOLDER: Final = files("elasticgrid.gateway.dashboard") / "assets"
 _TYPES: Final = {
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript",
+    ".css": "text/css",
     ".svg": "image/svg+xml",
 }
 PLOTLY: Final = "plotly.min.js"

@@ -40,11 +40,11 @@ _SAFE: Final = {
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
-@get("/", media_type="text/html; charset=utf-8", include_in_schema=False)
+@get("/", media_type="text/html", include_in_schema=False)
 async def show_page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The page; what it shows it asks of the interface."""
     page = await asyncio.to_thread(index_page, signed_in=SESSION_COOKIE in request.cookies)
-    return Response(page, media_type="text/html; charset=utf-8", headers={**_SAFE, "Cache-Control": "no-store"})
+    return Response(page, media_type="text/html", headers={**_SAFE, "Cache-Control": "no-store"})
 
 
 @get("/ui/{digest:str}/{name:str}", include_in_schema=False)

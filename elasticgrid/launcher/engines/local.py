@@ -17,10 +17,11 @@ from iroh_tinker.cloud.engines.local import LocalEngine
 
 from elasticgrid import environment
 from elasticgrid.core.errors import SetupFailed
-from elasticgrid.launcher.engines.marked_processes import LAUNCH_MARK, end_processes, mark, running_ranks
 from elasticgrid.launcher.engines.remote import without_workdir_modules
 from elasticgrid.launcher.launch_files import CACHES_KEY
-from elasticgrid.launcher.setup_run import caches_held, run_setup, tail_of
+from elasticgrid.launcher.setup_run import caches_held, run_setup
+from elasticgrid.marked_processes import LAUNCH_MARK, end_processes, mark, running_ranks
+from elasticgrid.output_files import tail_of
 
 _OWN_VARIABLES: Final = "ELASTICGRID_"
 _SETUP_LINES: Final = 40

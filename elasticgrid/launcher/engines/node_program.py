@@ -8,6 +8,7 @@ A launch has a folder on each of its nodes:
                           /nodes/<rank>/    the folder of each agent
                           /logs/            output of setup and agents
                           /node.json        the credential for the bus
+                          /secrets/<variable>   the job's secrets
                           /stopped          the launch was stopped: nothing is started any more
 
 This module is sent to nodes as it stands and runs there with Python 3.10 and nothing installed.
@@ -26,17 +27,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from elasticgrid.launcher.engines.marked_processes import LAUNCH_MARK, end_processes, mark, running_ranks
-from elasticgrid.launcher.setup_run import caches_held, run_setup, shell, tail_of
-from elasticgrid.launcher.unpack import digest_of, unpack
+from elasticgrid.launcher.setup_run import caches_held, run_setup, shell
+from elasticgrid.launcher.unpack import BUNDLES_KEPT, digest_of, latest_used, unpack
+from elasticgrid.marked_processes import LAUNCH_MARK, end_processes, mark, running_ranks
+from elasticgrid.output_files import tail_of
 
-#: Bundles that are kept, the latest used.
-BUNDLES_KEPT: Final = 8
 _OWN_VARIABLES: Final = "ELASTICGRID_"
 _NODE_DIR: Final = "ELASTICGRID_NODE_DIR"
 _SHARED_DIR: Final = "ELASTICGRID_SHARED_DIR"
 _CACHE_DIR: Final = "ELASTICGRID_CACHE_DIR"
 _CREDENTIALS: Final = "ELASTICGRID_CREDENTIALS"
+_SECRETS_DIR: Final = "ELASTICGRID_SECRETS_DIR"
 _PIECE: Final = 1 << 20
 
 Request = Mapping[str, Any]
@@ -63,6 +64,7 @@ class Launch:
         self.workspace = self.folder / "workspace"
         self.logs = self.folder / "logs"
         self.credentials = self.folder / "node.json"
+        self.secrets = self.folder / "secrets"
         self.stopped = self.folder / "stopped"
 
     @contextlib.contextmanager
@@ -94,6 +96,8 @@ class Launch:
             given[_SHARED_DIR] = os.path.expanduser(given[_SHARED_DIR])
         if self.credentials.exists():
             given[_CREDENTIALS] = str(self.credentials)
+        if given.get(_SECRETS_DIR):
+            given[_SECRETS_DIR] = str(self.secrets)
         return {
             **inherited,
             **given,
@@ -148,26 +152,34 @@ def put_bundle(call: Call) -> Any:
         temporary.replace(archive)
     finally:
         temporary.unlink(missing_ok=True)
-    by_use = sorted(archive.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in by_use[BUNDLES_KEPT:]:
+    for old in latest_used(archive.parent.glob("*.tar.gz"))[BUNDLES_KEPT:]:
         old.unlink(missing_ok=True)
     return None
 
 
 def prepare(call: Call) -> Any:
-    """Make the launch's clean workspace, and keep the credential that comes as the payload, if one does."""
+    """Make the launch's clean workspace, and keep what comes as the payload: the credential, then each secret."""
     launch = Launch(call.request)
     with launch.going_on():
         unpack(_archive(call.request), launch.workspace, str(call.request["digest"]))
-        credential = call.payload.read()
+        credential = call.payload.read(int(call.request["credential"]))
         if credential:
-            temporary = launch.credentials.with_name("node.new")
-            temporary.unlink(missing_ok=True)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(credential)
-            temporary.replace(launch.credentials)
+            _keep_private(launch.credentials, credential)
+        shutil.rmtree(launch.secrets, ignore_errors=True)
+        for name, size in call.request["secrets"]:
+            launch.secrets.mkdir(mode=0o700, exist_ok=True)
+            _keep_private(launch.secrets / os.path.basename(str(name)), call.payload.read(int(size)))
     return None
+
+
+def _keep_private(path: Path, data: bytes) -> None:
+    """Write a file that only this user may read, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)
 
 
 def setup(call: Call) -> Any:
@@ -225,6 +237,7 @@ def stop(call: Call) -> Any:
     ended = end_processes(launch.name, launch.sessions(), float(call.request["grace_s"]), reap=lambda: None)
     if ended:
         launch.credentials.unlink(missing_ok=True)
+        shutil.rmtree(launch.secrets, ignore_errors=True)
         shutil.rmtree(launch.workspace, ignore_errors=True)
     return ended
 

@@ -19,6 +19,7 @@ from elasticgrid.core.errors import EngineError, SetupFailed
 from elasticgrid.launcher.bundle_store import write_atomically
 from elasticgrid.launcher.engines.ssh_calls import SshCalls
 from elasticgrid.launcher.launch_files import BUNDLE_FILE, CACHES_KEY, CREDENTIALS_KEY, HOSTS_FILE, BundleFile
+from elasticgrid.launcher.secret_files import brought_secrets
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class RemoteNodes(SshEngine):  # type: ignore[misc] # iroh-tinker ships no types
     _folder = Path()
 
     def sync(self, cluster: ClusterInfo, workdir: str) -> None:  # noqa: ARG002 - the bundle was made of it
-        """Bring the bundle and the credential to each host, and make the workspace there.
+        """Bring the bundle, the credential and the job's secrets to each host, and make the workspace there.
 
         Raises:
             EngineError: a host cannot be reached or does not do it.
@@ -51,12 +52,16 @@ class RemoteNodes(SshEngine):  # type: ignore[misc] # iroh-tinker ships no types
         bundle = msgspec.json.decode((job_dir / BUNDLE_FILE).read_bytes(), type=BundleFile)
         path = str(self.spec.extra.get(CREDENTIALS_KEY, ""))
         credential = Path(path).read_bytes() if path else b""
+        secrets = brought_secrets(job_dir)
+        # Beside the request only how much of what follows is whose.
+        private = {"credential": len(credential), "secrets": [(name, len(text)) for name, text in secrets.items()]}
+        payload = b"".join((credential, *secrets.values()))
 
         def bring(host: str, _ranks: list[int]) -> None:
             request = {"digest": bundle.digest}
             if not self._call(host, "has_bundle", request):
                 self._call(host, "put_bundle", request, payload=Path(bundle.archive), timeout_s=_SEND_S)
-            self._call(host, "prepare", request, payload=credential, timeout_s=_SEND_S)
+            self._call(host, "prepare", request | private, payload=payload, timeout_s=_SEND_S)
 
         self._on_each(self._hosts(cluster), bring)
 

@@ -21,9 +21,10 @@ from elasticgrid.core.errors import EngineError, NodeUnreachable
 
 #: Modules that run on the node, each after those it imports.
 _MODULES: Final = (
+    "elasticgrid.output_files",
     "elasticgrid.launcher.unpack",
     "elasticgrid.launcher.setup_run",
-    "elasticgrid.launcher.engines.marked_processes",
+    "elasticgrid.marked_processes",
     "elasticgrid.launcher.engines.node_program",
 )
 #: Reads a line that says what follows, the modules, and leaves the rest of the input to the operation.

@@ -1,7 +1,7 @@
 // The gateway's interface, as any script may use it. The session is a cookie that this page cannot read.
 
 /** A refusal: what happened, and what to do about it. */
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, body) {
     super(body?.detail || `the gateway answered ${status}`);
     this.status = status;
@@ -12,7 +12,7 @@ export class Problem extends Error {
 }
 
 /** The gateway did not answer. */
-export class Unreachable extends Error {
+class Unreachable extends Error {
   constructor() {
     super("the gateway does not answer");
     this.hint = "It may be restarting. The page tries again by itself.";
@@ -50,13 +50,23 @@ export function get(path, parameters = {}, { signal } = {}) {
   return ask(url(path, parameters), { signal, headers: { Accept: "application/json" } });
 }
 
-export function post(path, body, { parameters = {}, signal } = {}) {
+// What a page of another site cannot send: it says that this one asks.
+const WRITES = { Accept: "application/json", "X-Requested-With": "elasticgrid" };
+
+/** With `seen`, the sequence of what was looked at: refused when it has changed since. */
+const asSeen = (seen) => (seen ? { "If-Match": `"${seen}"` } : {});
+
+export function post(path, body, { parameters = {}, signal, seen } = {}) {
   return ask(url(path, parameters), {
     method: "POST",
     signal,
-    headers: { "Content-Type": "application/json", Accept: "application/json", "X-Requested-With": "elasticgrid" },
+    headers: { "Content-Type": "application/json", ...WRITES, ...asSeen(seen) },
     body: JSON.stringify(body ?? {}),
   });
+}
+
+export function del(path, { parameters = {}, seen } = {}) {
+  return ask(url(path, parameters), { method: "DELETE", headers: { ...WRITES, ...asSeen(seen) } });
 }
 
 export const jobPath = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest ? `/${rest}` : ""}`;

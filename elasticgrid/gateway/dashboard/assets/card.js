@@ -21,7 +21,7 @@ export function changeText(mark) {
     : `${mark.current_nodes} → ${plural(mark.target_nodes, "node")}`;
 }
 
-export function drawCard(card) {
+function drawCard(card) {
   return [
     h("p", { class: "card-change" }, h("span", { class: `change ${card.action}` }, changeText(card)),
       h("code", {}, card.rule)),
@@ -31,7 +31,7 @@ export function drawCard(card) {
       ["Decided", moment(card.time_ms), `event ${card.sequence}`],
       ["Policy", `${card.policy} version ${card.policy_version}`, card.config_digest],
       ["Had read", `events through ${card.events_through}, samples through ${card.samples_through}`],
-      ["May change", card.next_change_ms ? `by time alone at ${moment(card.next_change_ms)}` : "only by new evidence"],
+      ["May change", mayChange(card)],
     ]),
     h("h3", {}, "What it saw"),
     signals(card),
@@ -44,6 +44,25 @@ export function drawCard(card) {
       ]), { hideCaption: true }),
     h("h3", {}, "Where"),
     placement(card),
+    ...since(card),
+  ];
+}
+
+function mayChange(card) {
+  if (card.outcome_ms) return `not any more: the job was ${card.outcome} at ${moment(card.outcome_ms)}`;
+  if (card.outcome) return `not any more: the job is ending as ${card.outcome}`;
+  return card.next_change_ms ? `by time alone at ${moment(card.next_change_ms)}` : "only by new evidence";
+}
+
+function since(card) {
+  const later = card.later ?? [];
+  if (!later.length) return [];
+  const change = (line) => [line.before, line.after].filter(Boolean).join(" → ");
+  return [
+    h("h3", {}, "Decided since"),
+    table("What else was decided by then", [["Event", "n"], ["Time", ""], ["What", "mono"], ["Change", "long"]],
+      later.map((line) => [number(line.sequence), moment(line.time_ms), line.what,
+        [change(line), line.reason ? ` (${line.reason})` : ""].join("")]), { hideCaption: true }),
   ];
 }
 
@@ -68,16 +87,26 @@ function signals(card) {
   ]);
 }
 
+function which(card) {
+  if (card.placement_number === card.number) return "";
+  return card.placement_sequence < card.sequence ? "Earlier: " : "Later: ";
+}
+
+function moves(card) {
+  return (card.assignments ?? []).map((each) => `${each.action} ${each.nodes} on ${each.provider}`).join(", ");
+}
+
 function placement(card) {
   if (!card.placement_sequence) return h("p", { class: "quiet" }, "No provider had been looked for by then.");
   const why = (each) => each.refused
     ? [h("span", { class: "badge warn" }, each.refused), " ", each.detail ?? "", each.until_ms ? ` until ${clock(each.until_ms)}` : ""]
     : h("span", { class: "quiet" }, "not needed further");
   return [
-    h("p", {}, `${card.placed_nodes} of ${plural(card.demand_nodes, "node")} placed (event ${card.placement_sequence}).`,
+    h("p", {}, `${which(card)}${card.placed_nodes} of ${plural(card.demand_nodes, "node")} placed (event ${card.placement_sequence}).`,
       card.waiting ? ` ${card.waiting}` : ""),
+    moves(card) ? h("p", { class: "quiet" }, moves(card)) : null,
     card.policy_broken ? h("p", { class: "notice" }, `The policy was broken: ${card.policy_broken}`) : null,
-    table("Candidates", [["Provider", ""], ["Took", "n"], ["Free", "n"], ["Price/h", "n"], ["Why no more", "long"]],
+    !card.candidates?.length ? null : table("Candidates", [["Provider", ""], ["Took", "n"], ["Free", "n"], ["Price/h", "n"], ["Why no more", "long"]],
       card.candidates.map((each) =>
         [each.provider, number(each.taken ?? 0), number(each.free ?? 0), usd(each.price_microdollars_per_hour ?? 0), why(each)]),
       { hideCaption: true }),

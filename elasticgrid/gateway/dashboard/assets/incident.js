@@ -12,6 +12,8 @@ import { WhatIf } from "./whatif.js";
 const PAGE = 1000;
 const MOST_LINES = 20_000;
 const PRESETS = [["15 min", 900_000], ["1 h", 3_600_000], ["6 h", 21_600_000], ["24 h", 86_400_000], ["7 days", 604_800_000]];
+/** What is about no job: providers, tenants, keys, quotas. It is a filter by whom the log has it of, not by a type. */
+const GRID = "grid";
 const COLUMNS = [["Time, UTC", "c-time"], ["After", "c-delta n"], ["What", "c-type"], ["About", "c-about"], ["What changed, and why", "c-text"]];
 
 export class IncidentView {
@@ -60,7 +62,7 @@ export class IncidentView {
     this.toInput = h("input", { type: "datetime-local", step: "1", name: "to" });
     this.tenantInput = h("input", { type: "text", value: this.tenant, name: "tenant", placeholder: "all", autocomplete: "off" });
     this.jobInput = h("input", { type: "text", value: this.job, name: "job", placeholder: "all", autocomplete: "off" });
-    this.typeInput = h("select", { name: "type" }, [["", "all events"], ["job", "job.*"], ["decision", "decision.*"], ["launch", "launch.*"], ["node", "node.*"]]
+    this.typeInput = h("select", { name: "type" }, [["", "all events"], ["job", "job.*"], ["decision", "decision.*"], ["launch", "launch.*"], ["node", "node.*"], [GRID, "about the grid"]]
       .map(([value, name]) => h("option", { value, selected: value === this.type }, name)));
     this.state = h("p", { class: "quiet small", role: "status" });
     this.exportPlace = h("div", { class: "actions" });
@@ -86,6 +88,10 @@ export class IncidentView {
         h("p", { class: "quiet" }, "An archive is one file that replays with no server: ", h("code", {}, "elasticgrid replay timeline FILE"), "."), this.exportPlace),
       h("section", { class: "card", "aria-labelledby": "whatif-title" }, h("h2", { id: "whatif-title" }, "What if"), this.whatIfPlace));
     this.showForm();
+  }
+
+  filters() {
+    return this.type === GRID ? { tenant: "_grid" } : { tenant: this.tenant, job: this.job, type: this.type };
   }
 
   showForm() {
@@ -127,7 +133,7 @@ export class IncidentView {
       let more = true;
       while (more && lines.length < MOST_LINES) {
         const page = await get("/v1/timeline", {
-          tenant: this.tenant, job: this.job, type: this.type, since_ms: Math.round(this.from), until_ms: Math.round(this.to), after, limit: PAGE,
+          ...this.filters(), since_ms: Math.round(this.from), until_ms: Math.round(this.to), after, limit: PAGE,
         }, { signal: stop.signal });
         lines.push(...page.items);
         ({ next_after: after, more } = page);

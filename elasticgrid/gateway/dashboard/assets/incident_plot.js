@@ -3,7 +3,9 @@ import { CONFIG, at, axis, baseLayout, msOf, plotly } from "./plotly.js";
 import { colours } from "./theme.js";
 
 const BINS = 80;
-const KINDS = [["job", "accent"], ["decision", "job3"], ["launch", "booting"], ["node", "training"]];
+const KINDS = [["job", "accent"], ["decision", "job3"], ["launch", "booting"], ["node", "training"], ["grid", "job1"]];
+/** The kind of an event: the first word of its type, or `grid` for what is about the whole grid. */
+const kindOf = ({ tenant, what }) => (tenant === "_grid" ? "grid" : what.split(".")[0]);
 const HEIGHT = 170;
 
 export class EventDensity {
@@ -20,7 +22,7 @@ export class EventDensity {
     const middle = Array.from({ length: BINS }, (_, index) => at(from + (index + 0.5) * width));
     const traces = KINDS.map(([kind, tone]) => {
       const counts = new Array(BINS).fill(0);
-      for (const line of lines) if (line.what.startsWith(`${kind}.`)) counts[Math.min(Math.max(Math.floor((line.time_ms - from) / width), 0), BINS - 1)] += 1;
+      for (const line of lines) if (kindOf(line) === kind) counts[Math.min(Math.max(Math.floor((line.time_ms - from) / width), 0), BINS - 1)] += 1;
       return { type: "bar", name: kind, x: middle, y: counts, width, marker: { color: colour(tone), line: { width: 0 } }, hovertemplate: `%{y} ${kind} events<extra></extra>` };
     }).filter((trace) => trace.y.some(Boolean));
     const narrow = this.element.clientWidth < 560;

@@ -1,4 +1,5 @@
 // One job: its size and why, over time on one axis, its nodes, its decisions and its output.
+import { JobActions } from "./actions.js";
 import { get, jobPath } from "./api.js";
 import { changeText, openCard } from "./card.js";
 import { announce, empty, failed, fill, h, loading, phaseBadge, say, table } from "./dom.js";
@@ -15,6 +16,14 @@ const LEGEND = [
   ["training", "training"], ["decided", "accent dashed"], ["paid for", "paid dotted"], ["launching", "launching box"], ["booting", "booting box"],
   ["waiting", "waiting box"], ["draining", "draining box"],
 ];
+
+/** Where the steps come from when they do not come from samples, or that there are none. */
+function stepsNote({ steps, rounds, finished_ms: finished }) {
+  if (steps.source !== "decisions") return "";
+  if (steps.time_ms.length) return "Steps are told from the decisions: their samples are not there (any more).";
+  if (!rounds.length) return "";
+  return finished ? "This job published no steps." : "This job publishes no steps: its nodes are drawn as training from when they were put together.";
+}
 
 export class JobView {
   constructor(root, app) {
@@ -74,6 +83,9 @@ export class JobView {
 
   build() {
     this.head = h("div", {});
+    this.actions = new JobActions({
+      tenant: this.tenant, id: this.job, scopes: this.app.who?.scopes ?? [], job: () => this.detail.job, onDone: () => this.later(0),
+    });
     this.tiles = h("div", { class: "tiles" });
     this.plotPlace = h("div", { class: "plot", role: "img" });
     this.plotNote = h("p", { class: "quiet small" });
@@ -89,7 +101,7 @@ export class JobView {
     this.plot.span = this.span;
     this.unthemed = onThemeChange(() => this.plot.draw(this.series));
     this.logs = new LogTail(this.tenant, this.job);
-    fill(this.root, this.head, this.tiles,
+    fill(this.root, this.head, this.actions.element, this.tiles,
       h("section", { class: "card", "aria-labelledby": "time-title" },
         h("div", { class: "card-head" }, h("h2", { id: "time-title" }, "Over time"), this.reset),
         h("ul", { class: "legend", "aria-hidden": "true" }, LEGEND.map(([name, style]) => h("li", {}, h("i", { class: style }), name)),
@@ -111,6 +123,7 @@ export class JobView {
 
   draw() {
     this.drawHead();
+    this.actions.update(OVER.has(this.detail.job.phase));
     this.drawTiles();
     this.drawPlot();
     this.drawDecisions();
@@ -120,15 +133,16 @@ export class JobView {
 
   drawHead() {
     const { job, facts: known } = this.detail;
-    const about = OVER.has(job.phase) ? job.outcome_reason : (job.paused && `paused: ${job.paused}`) || job.waiting || job.reason;
+    const about = OVER.has(job.phase) ? job.outcome_reason : job.paused || job.waiting || job.reason;
+    const rule = OVER.has(job.phase) ? "" : job.paused ? "paused" : job.rule;
     const next = address({ view: "incident", tenant: job.tenant, job: job.id, from: this.series.submitted_ms - 1000, to: this.series.as_of_ms + 1000 });
-    const key = JSON.stringify([job.phase, about, known.failure_text, known.unknown_type, job.rule]);
+    const key = JSON.stringify([job.phase, about, known.failure_text, known.unknown_type, rule]);
     if (key === this.headKey) return;
     this.headKey = key;
     fill(this.head,
       h("div", { class: "title" }, h("p", { class: "quiet small crumbs" }, h("a", { href: address({ view: "grid" }) }, "Grid"), ` / ${job.tenant}`),
         h("h1", {}, job.id, " ", phaseBadge(job.phase)),
-        about ? h("p", { class: "why" }, job.rule && !OVER.has(job.phase) ? h("code", {}, job.rule) : null, " ", about) : null),
+        about ? h("p", { class: "why" }, rule ? h("code", {}, rule) : null, " ", about) : null),
       known.unknown_type ? h("p", { class: "notice" }, `An event of the type ${known.unknown_type}, which this version does not know, stops its decisions.`) : null,
       known.failure_text ? h("p", { class: "notice" }, `Last failure: ${known.failure_text}`) : null,
       h("p", {}, h("a", { href: next }, "Look back at it: timeline, causes, what if")));
@@ -172,7 +186,7 @@ export class JobView {
       fill(this.plotPlace, failed(error, () => this.drawPlot()));
     }
     const notes = [
-      series.steps.source === "decisions" ? "Steps are told from the decisions: their samples are not there (any more)." : "",
+      stepsNote(series),
       series.lanes_left_out ? `${plural(series.lanes_left_out, "older node")} not shown.` : "",
       series.samples_behind ? "More samples are being read." : "",
     ].filter(Boolean);

@@ -1,4 +1,5 @@
 // A job over time: everything on one time axis, so that what happened together is seen together.
+import { plural } from "./format.js";
 import { CONFIG, at, axis, baseLayout, label, msOf, plotly } from "./plotly.js";
 import { colours } from "./theme.js";
 
@@ -7,9 +8,10 @@ const ROW_PX = 108;
 const LANE_PX = 20;
 const HEAD_PX = 8;
 const FOOT_PX = 40;
+const FEW_NODES = 6;
 const MARKS = {
   lost: ["x", "bad"], failed: ["diamond", "bad"], stuck: ["square", "bad"], "launch failed": ["x-open", "bad"],
-  notice: ["triangle-left", "warn"], checkpoint: ["line-ns-open", "card"],
+  notice: ["triangle-left", "warn"], gap: ["hourglass-open", "warn"], checkpoint: ["line-ns-open", "card"],
 };
 const DOING = ["launching", "booting", "waiting", "training", "draining"];
 
@@ -85,11 +87,14 @@ export class JobPlot {
 function figure(series, span, narrow) {
   const colour = colours();
   const lanes = series.lanes;
+  const stepped = series.steps.time_ms.length > 0 || !series.rounds.length;
   const rows = [
     { title: "Nodes", key: "size" },
-    { title: narrow ? "Queue share of the step" : "Share of the step spent waiting for a worker", key: "queue" },
-    { title: "Step time, seconds", key: "step" },
-    { title: "Throughput, tokens a second", key: "tokens" },
+    ...(stepped ? [
+      { title: narrow ? "Queue share of the step" : "Share of the step spent waiting for a worker", key: "queue" },
+      { title: "Step time, seconds", key: "step" },
+      { title: "Throughput, tokens a second", key: "tokens" },
+    ] : []),
     { title: series.deadline_ms && !narrow ? "Cost, USD, and (dashed) how much of the time to the deadline is used" : "Cost, USD", key: "cost" },
     { title: "Rounds and nodes", key: "lanes", px: Math.max(lanes.length + 1, 2) * LANE_PX },
   ];
@@ -112,12 +117,13 @@ function figure(series, span, narrow) {
       hoverformat: "%H:%M:%S UTC", title: { text: "UTC", standoff: 4, font: { color: colour("quiet") } },
     },
   };
+  const axes = {};
   let top = 1;
   rows.forEach((row, index) => {
     const share = (row.px ?? ROW_PX) / innerPx;
     top -= GAP_PX / innerPx;
-    row.axis = `y${index ? index + 1 : ""}`;
-    layout[`yaxis${index ? index + 1 : ""}`] = {
+    axes[row.key] = `y${index ? index + 1 : ""}`;
+    layout[nameOf(axes[row.key])] = {
       ...axis(colour), domain: [Math.max(top - share, 0), top], fixedrange: true, rangemode: "tozero", nticks: 5, anchor: "x",
     };
     layout.annotations.push({
@@ -126,23 +132,36 @@ function figure(series, span, narrow) {
     });
     top -= share;
   });
-  const [size, queue, step, tokens, cost, lane] = rows.map((row) => row.axis);
-  layout.yaxis.tickformat = "d";
-  layout.yaxis2.tickformat = ".0%";
-  layout.yaxis2.range = [0, 1.04];
+  const { size, queue, step, tokens, cost, lanes: lane } = axes;
+  Object.assign(layout[nameOf(size)], wholeNumbers(series));
+  Object.assign(layout[nameOf(cost)], { tickprefix: "$", tickformat: ",.6~f", automargin: true });
+  if (stepped) {
+    Object.assign(layout[nameOf(queue)], { tickformat: ".0%", range: [0, 1.04] });
+    layout[nameOf(step)].tickformat = ",.6~f";
+  }
   const traces = [
     line(series.target, size, { color: colour("accent"), width: 1.5, dash: "dash", shape: "hv" }),
     line(series.paid, size, { color: colour("paid"), width: 1.5, dash: "dot", shape: "hv" }),
-    line(series.training, size, { color: colour("training"), width: 2.5, shape: "hv" }, "training: %{y} nodes"),
+    line(series.training, size, { color: colour("training"), width: 2.5, shape: "hv" }, "training: %{y}"),
     ...decisions(series, size, colour),
-    steps(series.steps, "queue_share", queue, colour("job1"), "%{y:.1%} of the step"),
-    steps(series.steps, "step_s", step, colour("job0"), "%{y:.4~f} s a step"),
-    steps(series.steps, "tokens_per_s", tokens, colour("job2"), "%{y:,.4~s} tokens/s"),
+    ...(stepped ? [
+      steps(series.steps, "queue_share", queue, colour("job1"), "%{y:.1%} of the step"),
+      steps(series.steps, "step_s", step, colour("job0"), "%{y:.4~f} s a step"),
+      steps(series.steps, "tokens_per_s", tokens, colour("job2"), "%{y:,.4~s} tokens/s"),
+    ] : []),
     line(series.cost, cost, { color: colour("job3"), width: 2 }, "$%{y:,.6~f}"),
   ];
   if (series.deadline_ms) deadline(series, cost, layout, traces, colour);
   lanesOf(series, lane, layout, traces, colour, narrow);
   return { traces, layout };
+}
+
+const nameOf = (name) => `yaxis${name.slice(1)}`;
+
+/** Ticks of an axis of nodes: each number once, also where there are few. */
+function wholeNumbers(series) {
+  const most = Math.max(1, ...[series.target, series.training, series.paid].flatMap((column) => column.value), ...series.decisions.map((mark) => mark.target_nodes));
+  return most > FEW_NODES ? { tickformat: "d" } : { tickformat: "d", dtick: 1, tick0: 0, range: [0, most + 0.4] };
 }
 
 function whole(series) {
@@ -215,7 +234,7 @@ function lanesOf(series, yaxis, layout, traces, colour, narrow) {
     traces.push({
       type: "bar", orientation: "h", meta: "rounds", yaxis, y: series.rounds.map(() => "rounds"),
       base: series.rounds.map((round) => at(round.from_ms)), x: series.rounds.map((round) => until(round) - round.from_ms),
-      customdata: series.rounds.map((round) => `round ${round.round}: ${round.nodes} nodes, from step ${round.resumed_step}`),
+      customdata: series.rounds.map((round) => `round ${round.round}: ${plural(round.nodes, "node")}, from step ${round.resumed_step}`),
       text: series.rounds.map((round) => String(round.round)), textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
       insidetextfont: { color: colour("card"), size: 11 },
       marker: { color: series.rounds.map((round, index) => colour(index % 2 ? "roundodd" : "round")), line: { width: 0 } },
@@ -240,7 +259,7 @@ function lanesOf(series, yaxis, layout, traces, colour, narrow) {
       });
     }
   }
-  Object.assign(layout[`yaxis${yaxis.slice(1)}`], {
+  Object.assign(layout[nameOf(yaxis)], {
     type: "category", categoryorder: "array", categoryarray: order, range: [order.length - 0.5, -0.5], rangemode: "normal", automargin: true,
     showgrid: false, tickmode: "array", tickvals: order, ticktext: order, tickfont: { size: narrow ? 9 : 11, color: colour("quiet") },
   });

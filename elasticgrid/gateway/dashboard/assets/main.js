@@ -21,6 +21,8 @@ let shown = "";
 
 const app = {
   go,
+  /** Who looks, as the gateway knows them. */
+  who: null,
   /** Whether what is shown is live; `again` is called when it is so again after a break. */
   live(state, again) {
     const element = document.getElementById("live");
@@ -81,6 +83,7 @@ async function start() {
     }
     return;
   }
+  app.who = who;
   const label = document.getElementById("who");
   say(label, who.tenant ? `tenant ${who.tenant}` : "whole grid");
   label.hidden = false;

@@ -1,12 +1,24 @@
 // Plotly's script, loaded when the first plot is wanted: it is the largest file of the page by far.
 
 const { plotly: script, plotlyStyles: styles } = document.documentElement.dataset;
+/** A page that is always busy gets its plots nevertheless. */
+const LATEST_MS = 1500;
 let promise = null;
+
+/** Resolves in a task of its own, behind what a person has typed or clicked meanwhile. */
+export function nextTask() {
+  return new Promise((done) => setTimeout(done));
+}
+
+/** Resolves when the page has been painted and has nothing better to do. */
+function idle() {
+  return new Promise((done) => requestAnimationFrame(() => (window.requestIdleCallback ?? setTimeout)(() => done(), { timeout: LATEST_MS })));
+}
 
 /** Resolves to Plotly, or to null where it is not installed beside the gateway. */
 export function plotly() {
   if (!script) return Promise.resolve(null);
-  promise ??= new Promise((done, fail) => {
+  promise ??= idle().then(() => new Promise((done, fail) => {
     // Styles of its maps, which no plot here is: it takes them for there already, and puts no inline style into the page.
     for (const id of styles.split(" ").filter(Boolean)) {
       const there = document.createElement("meta");
@@ -16,13 +28,14 @@ export function plotly() {
     const element = document.createElement("script");
     element.src = script;
     element.async = true;
-    element.onload = () => done(window.Plotly);
+    // Running the script is a long task of its own; whoever waits for it draws in another one.
+    element.onload = () => nextTask().then(() => done(window.Plotly));
     element.onerror = () => {
       promise = null;
       fail(new Error("the plots could not be loaded"));
     };
     document.head.append(element);
-  });
+  }));
   return promise;
 }
 

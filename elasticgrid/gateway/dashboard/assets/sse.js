@@ -91,7 +91,12 @@ export class LiveLog {
       this.close();
       onEnd();
     });
-    this.source.onerror = () => onState(this.source.readyState === EventSource.CLOSED ? "closed" : "reconnecting");
+    this.source.onerror = () => {
+      const closed = this.source.readyState === EventSource.CLOSED;
+      onState(closed ? "closed" : "reconnecting");
+      // As above: it may be that the session is over.
+      if (closed) get("/v1/whoami").catch(() => {});
+    };
   }
 
   close() {
