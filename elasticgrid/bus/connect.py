@@ -150,6 +150,7 @@ async def connect(
 async def disconnect(client: Client) -> None:
     """End a connection quickly: send what is buffered, then close. Never raises, never waits for a stuck callback."""
     if client.is_closed:
+        await _end_reconnecting(client)
         return
     try:
         async with asyncio.timeout(DISCONNECT_TIMEOUT_S):
@@ -166,6 +167,21 @@ async def _abandon(client: Client) -> None:
             await client.close()
     except (TimeoutError, OSError, nats.errors.Error, AssertionError) as error:
         _log.debug("bus connection: closed uncleanly: %r", error)
+    finally:
+        await _end_reconnecting(client)
+
+
+async def _end_reconnecting(client: Client) -> None:
+    """End what tries to reach the server again.
+
+    It is cancelled when the client is closed, but takes a connection that is refused in the same moment for the answer
+    and tries on for ever, which also keeps the event loop from being closed.
+    """
+    trying = client._reconnection_task
+    until_s = time.monotonic() + DISCONNECT_TIMEOUT_S
+    while trying is not None and not trying.done() and time.monotonic() < until_s:
+        trying.cancel()
+        await asyncio.wait({trying}, timeout=RECONNECT_WAIT_S)
 
 
 def _entry(client: Client, address: BusAddress, credentials: Credentials | None) -> dict[str, Any]:

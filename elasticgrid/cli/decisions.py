@@ -9,6 +9,7 @@ import typer
 
 from elasticgrid.cli.asked_for import job_in, parse_job, place, tell_place
 from elasticgrid.cli.failures import OK
+from elasticgrid.cli.hints import next_command
 from elasticgrid.cli.history import Salvage
 from elasticgrid.cli.options import (
     DataDir,
@@ -20,7 +21,6 @@ from elasticgrid.cli.options import (
     Url,
     chosen,
     flags,
-    tenant_flag,
 )
 from elasticgrid.cli.output import Format, print_data, print_table, print_text, say, waiting
 
@@ -73,7 +73,7 @@ def list_decisions(
             for line in page.items
         ),
     )
-    say(f"next: elasticgrid decisions why {job}{tenant_flag(tenant)}")
+    say(f"next: {next_command('decisions why', job, tenant=tenant, where=flags(url, key_file, data))}")
     return OK
 
 
@@ -124,5 +124,5 @@ def why(
         flag = " --salvage" if salvage else ""
         say(f"next: elasticgrid replay timeline {archive} --job {'/'.join(key)}{flag}")
     else:
-        say(f"next: elasticgrid jobs watch {job}{tenant_flag(tenant)}")
+        say(f"next: {next_command('jobs watch', job, tenant=tenant, where=flags(url, key_file, data))}")
     return ended

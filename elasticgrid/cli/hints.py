@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
+from elasticgrid.cli.output import PROGRAM
+
 _WHERE: Final = {"gateway_url": "--url", "key_file": "--key-file", "data_dir": "--data"}
 
 
@@ -26,4 +28,4 @@ def next_command(
     for setting, flag in _WHERE.items():
         if given := (where or {}).get(setting):
             words += [flag, given]
-    return shlex.join(["elasticgrid", *verb.split(), *words])
+    return shlex.join([PROGRAM, *verb.split(), *words])

@@ -74,11 +74,6 @@ def flags(url: str | None, key_file: str | None, data: str | None) -> dict[str, 
     return {"gateway_url": url, "key_file": key_file, "data_dir": data}
 
 
-def tenant_flag(tenant: str | None) -> str:
-    """The flag that names a tenant, for a hint; nothing for the default one."""
-    return f" --tenant {tenant}" if tenant not in (None, "default") else ""
-
-
 def chosen(output: Format, json: bool) -> Format:
     """The format asked for."""
     return Format.JSON if json else output

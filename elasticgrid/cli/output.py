@@ -21,6 +21,7 @@ from elasticgrid.terminal import is_plain
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+PROGRAM: Final = "elasticgrid"
 #: Everything that controls a terminal, but the end of a line and the tabulator; and what only colours.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,8 +58,11 @@ def stderr() -> Console:
 
 
 def say(message: str) -> None:
-    """A message to the person, on standard error. Its text is not interpreted."""
-    stderr().print(Text(visible(message)))
+    """A message to the person, on standard error. Its text is not interpreted.
+
+    One that names a command is not broken into lines, so that the command is copied as one wherever it is long.
+    """
+    stderr().print(Text(visible(message)), soft_wrap=True if f"{PROGRAM} " in message else None)
 
 
 def visible(text: str, *, colours: bool = False) -> str:

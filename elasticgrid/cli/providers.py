@@ -230,11 +230,12 @@ def cost(
     if chosen(output, json) is not Format.TEXT:
         print_data(report, chosen(output, json))
         return OK
+    several = by == "job" and len({line.tenant for line in report.lines}) > 1
     print_table(
-        (by, "#nodes", "#node hours", "#cost", "#now/h"),
+        (f"!{by}", "#nodes", "#node hours", "#cost", "#now/h"),
         (
             (
-                line.name or line.tenant,
+                f"{line.tenant}/{line.name}" if several else line.name or line.tenant,
                 line.nodes,
                 f"{line.node_ms / 3_600_000:.3f}",
                 dollars(line.cost_microdollars, places=4),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,7 @@ from elasticgrid.cli.output import Format, print_data, print_table, say, waiting
 from elasticgrid.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from elasticgrid.core.events import Recorded
     from elasticgrid.core.grid import JobKey
     from elasticgrid.log.archive import ArchivedEvents, ArchivedSamples, ArchiveHeader
     from elasticgrid.log.archive_salvage import ArchiveDamage
@@ -199,7 +202,23 @@ class _Found(msgspec.Struct, frozen=True):
                 hint="export it with `elasticgrid events export --with-samples`",
             )
         coverage = SampleCoverage(self.header.samples, self.damage.sample_gaps)
-        return what_if(self.events, self.samples, change, coverage=coverage)
+        events: Iterable[Recorded] = self.events
+        gap = next(iter(self.damage.event_gaps), None)
+        if gap is not None and gap.before is not None:
+            say(f"only events through {gap.after} are looked at: behind it some are missing")
+            events = _Through(self.events, gap.after)
+        return what_if(events, self.samples, change, coverage=coverage)
+
+
+class _Through:
+    """The events up to a sequence, each time they are read."""
+
+    def __init__(self, events: Iterable[Recorded], last: int) -> None:
+        self._events = events
+        self._last = last
+
+    def __iter__(self) -> Iterator[Recorded]:
+        return takewhile(lambda recorded: recorded.sequence <= self._last, self._events)
 
 
 def _found(path: Path, salvage: bool) -> _Found:
@@ -222,20 +241,18 @@ def tell(text: str) -> None:
 
 
 def _print(answer: WhatIf) -> None:
-    from elasticgrid.review.whatif import untold_words
+    from elasticgrid.review.whatif import doubt_words, none_words
 
     first = answer.first_difference
     if first is None:
-        found = "0 differences" if not answer.untold else "No difference among what can be told"
-        tell(f"{found}: {answer.why_none}.")
+        tell(none_words(answer))
     else:
         where = f"{first.tenant}/{first.job}, {utc.precise(first.time_ms)} UTC, after event {first.after_sequence}"
         tell(f"The first different decision: {where}")
         tell(f"  recorded  {first.recorded}")
         tell(f"  what if   {first.what_if}" + (f" ({first.rule}: {first.reason})" if first.rule else ""))
-        earlier = [each for each in answer.untold if each.from_ms < first.time_ms]
-        if earlier:
-            tell(f"An earlier one cannot be ruled out: {untold_words(earlier)}.")
+        if doubt := doubt_words(answer):
+            tell(doubt)
     for holds, count in answer.other_holds.items():
         tell(f"  held for another reason, {holds}: at {count} moments")
     for job in answer.jobs:

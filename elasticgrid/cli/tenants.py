@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from elasticgrid.cli.failures import OK
+from elasticgrid.cli.hints import next_command
 from elasticgrid.cli.options import DataDir, Json, KeyFile, Output, Url, chosen, flags
 from elasticgrid.cli.output import Format, clock, dollars, print_data, print_table, print_text, say
 
@@ -67,7 +68,8 @@ def create_tenant(
         print_data(made, chosen(output, json))
     else:
         say(f"there is a tenant {made.name} now")
-    say(f"next: elasticgrid keys create --tenant {made.name} --scope submit --out {made.name}.key")
+    words = ("--tenant", made.name, "--scope", "submit", "--out", f"{made.name}.key")
+    say(f"next: {next_command('keys create', *words, where=flags(url, key_file, data))}")
     return OK
 
 
@@ -97,7 +99,7 @@ def list_tenants(
             for each in found
         ),
     )
-    say("next: elasticgrid quota show")
+    say(f"next: {next_command('quota show', where=flags(url, key_file, data))}")
     return OK
 
 
@@ -169,8 +171,9 @@ def create_key(
         print_text(made.secret)
     until = f" until {clock(made.key.expires_ms)} UTC" if made.key.expires_ms is not None else ""
     say(f"key {made.key.prefix} of {made.key.tenant or 'the whole grid'} may {made.key.scope}{until}")
-    say(f"next: elasticgrid jobs list --key-file {out or 'FILE'}")
-    say(f"to end it: elasticgrid keys revoke {made.key.prefix}")
+    used = {**flags(url, None, data), "key_file": str(out or "FILE")}
+    say(f"next: {next_command('jobs list', where=used)}")
+    say(f"to end it: {next_command('keys revoke', made.key.prefix, where=flags(url, key_file, data))}")
     return OK
 
 

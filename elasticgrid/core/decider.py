@@ -50,10 +50,18 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     samples_through: int
 
 
-def decide(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision:
+def decide(
+    state: JobState,
+    fleet: FleetState,
+    signals: ev.Signals,
+    as_of_ms: int,
+    *,
+    policy_version: int = POLICY_VERSION,
+) -> Decision:
     """The decision to take now, empty when there is none.
 
-    A hold is a decision too, when its rule differs from the last one recorded.
+    A hold is a decision too, when its rule differs from the last one recorded. An older version of the policy asks its
+    rules as they were then.
     """
     if state.spec is None or state.terminal or state.unknown_type:
         return NOTHING
@@ -63,7 +71,7 @@ def decide(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: in
     gap = gap_to_record(state, signals, as_of_ms)
     if gap is not None:
         return (gap,)
-    return _scale(state, fleet, signals, as_of_ms)
+    return _scale(state, fleet, signals, as_of_ms, policy_version)
 
 
 def decision_events(
@@ -360,12 +368,14 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> Decision:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int) -> Decision:
+def _scale(
+    state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int, policy_version: int
+) -> Decision:
     assert state.spec is not None
     budget = job_budget(state, fleet, as_of_ms)
     if budget is not None:
         return _out_of_budget(state, signals, budget)
-    asked = situation(state)
+    asked = situation(state, policy_version)
     cap = node_cap(state, fleet)
     if cap is not None:
         if cap.nodes < state.min_nodes:

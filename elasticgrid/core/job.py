@@ -8,7 +8,7 @@ import msgspec
 
 from elasticgrid.core import events as ev
 from elasticgrid.core.job_parts import Parts
-from elasticgrid.core.scaling import AppliedChange, Measured, Situation
+from elasticgrid.core.scaling import POLICY_VERSION, AppliedChange, Measured, Situation
 from elasticgrid.core.spec import Band, JobSpec, Market
 from elasticgrid.core.window import median
 
@@ -222,8 +222,8 @@ def restart_ms(state: JobState) -> int:
     return median(measured) if measured else state.spec.scaling.default_restart_ms
 
 
-def situation(state: JobState) -> Situation:
-    """What the scaling rules need to know of the job."""
+def situation(state: JobState, rules_version: int = POLICY_VERSION) -> Situation:
+    """What the scaling rules of this version need to know of the job."""
     assert state.spec is not None
     since, what = _in_flight(state)
     return Situation(
@@ -240,6 +240,7 @@ def situation(state: JobState) -> Situation:
         measured=state.measured,
         restart_ms=restart_ms(state),
         deadline_ms=state.spec.deadline_ms,
+        rules_version=rules_version,
     )
 
 

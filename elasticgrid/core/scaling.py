@@ -60,6 +60,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         changes: applied changes, oldest first.
         measured: what each size did, by nodes.
         restart_ms: what a change costs this job: the median of what changes cost so far.
+        rules_version: the version of the rules that are asked.
     """
 
     current_nodes: int
@@ -75,6 +76,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     measured: dict[int, Measured] = {}
     restart_ms: int = 0
     deadline_ms: int | None = None
+    rules_version: int = POLICY_VERSION
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -265,7 +267,7 @@ def queue_bound(
         numbers |= {"last_growth_efficiency_ppm": efficiency, "min_efficiency_ppm": policy.min_efficiency_ppm}
         if efficiency < policy.min_efficiency_ppm:
             brought = f"but the last growth brought {_percent(efficiency, PPM)} of what its nodes promised"
-            if not signals.tokens:
+            if not signals.tokens and job.rules_version > 1:
                 brought += ", by how long steps take, since no tokens are reported"
             return Verdict(nodes, f"{share} of the step was spent waiting for a worker, {brought}"), numbers
     largest = max([nodes, *job.measured])
@@ -283,6 +285,7 @@ def _last_growth_efficiency_ppm(job: Situation, signals: Signals) -> int | None:
 
     Throughput is tokens by the time they took. Where they are not known of both sizes it is steps: growth that makes no
     step shorter is then taken for growth that does not pay, because nothing says that it does more work in each.
+    Version 1 of the rules knew tokens only.
     """
     growths = [change for change in job.changes if change.voluntary and change.to_nodes > change.from_nodes]
     if not growths or growths[-1].to_nodes != job.current_nodes:
@@ -290,7 +293,9 @@ def _last_growth_efficiency_ppm(job: Situation, signals: Signals) -> int | None:
     before = job.measured.get(growths[-1].from_nodes)
     if before is None or not before.window_us or not signals.window_us:
         return None
-    if before.tokens and signals.tokens:
+    if job.rules_version == 1 and not before.tokens:
+        return None
+    if job.rules_version == 1 or (before.tokens and signals.tokens):
         gain = signals.tokens * before.window_us * PPM // (before.tokens * signals.window_us) - PPM
     else:
         gain = before.step_us * PPM // signals.step_us - PPM
@@ -343,6 +348,8 @@ def idle(job: Situation, signals: Signals, policy: ScalingPolicy, as_of_ms: int)
         if load > margin:
             return None, numbers
         enough = [f"{target} nodes would be loaded to {_percent(load, PPM)}"]
+    elif job.rules_version == 1:  # which named the load also where it had not been asked
+        enough = [f"{target} nodes would be loaded to {_percent(_load_ppm(job, signals, target), PPM)}"]
     share = _percent(signals.queue_us, signals.step_us)
     reason = f"{share} of the step was spent waiting for a worker and {' and '.join(enough)}; {nodes} -> {target}"
     return Verdict(target, reason), numbers

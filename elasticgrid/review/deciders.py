@@ -35,7 +35,7 @@ def _signals_of_1(window: Window) -> Signals:
 
 
 def _decide_1(state: JobState, fleet: FleetState, signals: Signals, as_of_ms: int) -> Decision:
-    return decide(state, fleet, without_gap(signals), as_of_ms)
+    return decide(state, fleet, without_gap(signals), as_of_ms, policy_version=1)
 
 
 CURRENT: Final = (POLICY_NAME, POLICY_VERSION)

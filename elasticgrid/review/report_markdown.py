@@ -23,7 +23,7 @@ from elasticgrid.review.report_words import (
     story_of,
     title_of,
 )
-from elasticgrid.review.whatif import WhatIf
+from elasticgrid.review.whatif import WhatIf, doubt_words, none_words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&]|^[-+#])")
 #: Holds, checkpoints and first steps are left out of the Markdown timeline beyond so many lines.
@@ -132,7 +132,8 @@ def _card(card: DecisionCard) -> Iterator[str]:
 def _what_if(answer: WhatIf) -> Iterator[str]:
     yield "## What if\n"
     first = answer.first_difference
-    yield (plain(difference_words(first)) if first is not None else f"0 differences: {plain(answer.why_none)}.") + "\n"
+    found = none_words(answer) if first is None else f"{difference_words(first)} {doubt_words(answer)}".strip()
+    yield plain(found) + "\n"
     if answer.stopped:
         yield f"The simulation stopped: {plain(answer.stopped)}.\n"
     for job in answer.jobs:

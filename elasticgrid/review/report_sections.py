@@ -26,7 +26,7 @@ from elasticgrid.review.report_words import (
     title_of,
 )
 from elasticgrid.review.timeline import TimelineLine, nodes_text
-from elasticgrid.review.whatif import WhatIf
+from elasticgrid.review.whatif import WhatIf, doubt_words, none_words
 
 title = title_of
 
@@ -268,9 +268,9 @@ def _failures(data: ReportData) -> str:
 def _what_if(answer: WhatIf) -> str:
     parts = []
     if answer.first_difference is None:
-        parts.append(f"<p>0 differences: {escaped(answer.why_none)}.</p>")
+        parts.append(f"<p>{escaped(none_words(answer))}</p>")
     else:
-        parts.append(f"<p>{escaped(difference_words(answer.first_difference))}</p>")
+        parts.append(f"<p>{escaped(f'{difference_words(answer.first_difference)} {doubt_words(answer)}'.strip())}</p>")
     if answer.stopped:
         parts.append(f'<p><span class="badge warn">stopped</span> {escaped(answer.stopped)}</p>')
     for job in answer.jobs:

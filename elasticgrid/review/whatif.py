@@ -194,6 +194,19 @@ def untold_words(untold: Iterable[Untold]) -> str:
     return f"the samples {' and '.join(spans)} are not all there"
 
 
+def none_words(answer: WhatIf) -> str:
+    """That nothing would have been decided otherwise, as far as that can be told, and why."""
+    found = "0 differences" if not answer.untold else "No difference among what can be told"
+    return f"{found}: {answer.why_none}."
+
+
+def doubt_words(answer: WhatIf) -> str:
+    """That a difference before the first one found cannot be ruled out, and why; empty when it can."""
+    first = answer.first_difference
+    earlier = [each for each in answer.untold if first is not None and each.from_ms < first.time_ms]
+    return f"An earlier one cannot be ruled out: {untold_words(earlier)}." if earlier else ""
+
+
 class _Log:
     """What both runs share of a stream, and what was simulated behind it."""
 

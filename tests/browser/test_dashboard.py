@@ -193,7 +193,7 @@ def test_what_is_about_the_whole_grid_is_part_of_an_incident(opened: Open) -> No
     ready(page, "incident")
     expect(page.locator(".density .legendtext", has_text="grid")).to_be_attached()
     page.goto(f"{page.url}&tenant=research&job=llama-finetune-k3x9")
-    page.get_by_label("Events").select_option(label="about the grid")
+    page.locator("select[name=type]").select_option(label="about the grid")
     page.get_by_role("button", name="Show", exact=True).click()
     rows = page.locator(".vlist-timeline .vspace .vrow")
     expect(rows.filter(has_text="provider.cordoned")).to_contain_text("gcp-spot")
@@ -205,7 +205,7 @@ def test_what_is_about_the_whole_grid_is_part_of_an_incident(opened: Open) -> No
 def test_what_is_text_is_there_before_the_plots_are(opened: Open) -> None:
     page = opened(locale="en-GB").open()
     held: list[Route] = []
-    page.route("**/plotly.min.js", held.append)
+    page.route("**/plotly.min.js", lambda route: held.append(route))
     page.goto(page.url.split("?")[0] + JOB[1:])
     expect(page.locator(".decision").first).to_be_visible()
     expect(page.get_by_role("region", name="Nodes of the job")).to_be_visible()

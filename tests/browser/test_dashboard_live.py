@@ -112,9 +112,14 @@ def test_a_gateway_that_is_started_again_and_a_cable_that_is_pulled_lose_no_even
     watched.open(f"/?view=job&tenant=default&job={name}")
     drawn(page)
     expect(page.get_by_text("This job publishes no steps")).to_be_visible()
-    done = "document.querySelector('.js-plotly-plot')._fullData.filter((each) => each.type === 'bar').map((each) => each.meta)"
-    assert "training" in page.evaluate(done)
-    assert "waiting" not in page.evaluate(done)
+    page.wait_for_function(
+        """() => {
+            const bars = document.querySelector('.js-plotly-plot')._fullData.filter((each) => each.orientation === 'h');
+            const of = (doing) => bars.filter((each) => each.meta === doing).flatMap((each) => each.x);
+            const lasted = (doing) => Math.max(0, ...of(doing));
+            return lasted('training') > 5 * lasted('waiting');
+        }"""
+    )
     assert page.locator(".plot .annotation-text").all_text_contents() == ["Nodes", "Cost, USD", "Rounds and nodes"]
     ticks = page.locator(".plot .ytick text").all_text_contents()
     assert ticks == [str(number) for number in range(len(ticks))]

@@ -131,3 +131,19 @@ async def test_what_was_published_before_disconnecting_is_sent(embedded_server: 
         await disconnect(client)
         for number in range(1000):
             assert (await subscription.next_msg(timeout=5)).data == str(number).encode()
+
+
+async def test_nothing_tries_to_reach_a_server_any_more_that_is_gone_when_its_clients_disconnect(
+    embedded_server: EmbeddedServer,
+) -> None:
+    clients = [await connect(embedded_server.address, name=f"{number}") for number in range(40)]
+    before = asyncio.all_tasks()
+    await embedded_server.stop()
+
+    async def leave(number: int) -> None:
+        await asyncio.sleep(number * 0.007)  # at as many different moments of a try
+        await disconnect(clients[number])
+
+    await asyncio.gather(*(leave(number) for number in range(len(clients))))
+    assert asyncio.all_tasks() <= before
+    assert not any("_attempt_reconnect" in repr(task) for task in asyncio.all_tasks())

@@ -18,8 +18,10 @@ from elasticgrid.core.spec import JobSpec
 from elasticgrid.decider.service import Decider
 from elasticgrid.log.archive import ArchivedEvents, ArchiveWriter
 from elasticgrid.log.importing import record_tenant
+from elasticgrid.log.mirror import Mirror
 from elasticgrid.log.mirror_record import LogRecord, record_of
 from elasticgrid.log.restore import restore
+from elasticgrid.runtime.control_plane import MIRROR_FILE
 from elasticgrid.testing.history import SimulatedGrid
 
 
@@ -305,8 +307,6 @@ def test_without_an_archive_the_live_log_is_run_again_and_reported_on(
     async def fill(grid: GridThread) -> None:
         assert grid.service.bus is not None
         await restore(grid.service.bus, source)
-        for message in history.samples:
-            await grid.service.bus.jetstream().publish(message.subject, message.data)
         await grid.service.caught_up()
 
     with GridThread(data_dir, None, on_bus=True) as grid:
@@ -315,6 +315,7 @@ def test_without_an_archive_the_live_log_is_run_again_and_reported_on(
         answer = run("replay", "whatif", "--set", "scaling.cooldown_down_s=600", "--json")
         assert answer.code == 0
         assert read in answer.err
+        assert answer.json()["untold"], "no sample is left on this bus"
         assert answer.json()["jobs"][0]["settings"] == [
             {"setting": "scaling.cooldown_down_s", "recorded": "60", "what_if": "600"}
         ]
@@ -351,6 +352,38 @@ def test_a_tenant_that_cannot_be_is_refused(name: str, run: Run, grid: GridThrea
 
 def test_records_are_told_from_tenants_that_run_jobs() -> None:
     assert record_tenant("study") == record_tenant("_study") == "_study"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Restore
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.server
+def test_a_grid_that_is_well_is_replaced_by_another_ones_log_only_when_forced(
+    run: Run, data_dir: Path, archive: Path, history: SimulatedGrid
+) -> None:
+    async def mirrored() -> None:
+        async with await Mirror.open(data_dir / MIRROR_FILE) as mirror:
+            await mirror.append([record_of(recorded) for recorded in history.recorded])
+
+    data_dir.mkdir()
+    asyncio.run(mirrored())
+    older = data_dir.with_name("older.egz")
+    with ArchiveWriter(older, created_ms=0) as writer:
+        for recorded in history.recorded[:-3]:
+            writer.add_event(recorded)
+    before = (data_dir / MIRROR_FILE).read_bytes()
+    refused = run("events", "restore", "--from", older)
+    assert refused.code == 2
+    assert "3 events that the grid has would be gone" in refused.err
+    assert f"event {history.recorded[-3].sequence}" in refused.err
+    assert (data_dir / MIRROR_FILE).read_bytes() == before
+    assert not (data_dir / "bus").exists()
+    assert run("events", "restore", "--from", archive).code == 0
+    forced = run("events", "restore", "--from", older, "--force")
+    assert forced.code == 0
+    assert f"through sequence {history.recorded[-4].sequence}" in forced.err
 
 
 class _NoTime:

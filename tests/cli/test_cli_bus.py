@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,14 @@ def test_init_writes_private_files_and_a_secret_that_is_there_is_kept(tmp_path: 
     decider = read_credentials(folder / "decider.json")
     assert decider.inbox_prefix == "_INBOX_decider"
     assert decider.expires_s == 0
+
+
+def test_what_init_wrote_is_told_to_a_script_without_what_is_in_it(tmp_path: Path) -> None:
+    made = elasticgrid(tmp_path, "init", "secrets", "--json")
+    assert (made.returncode, made.stderr) == (0, "")
+    files = {Path(each) for each in json.loads(made.stdout)["files"]}
+    assert {each.name for each in files} == {path.name for path in (tmp_path / "secrets").iterdir()}
+    assert (tmp_path / "secrets" / "authority.key").read_text().strip() not in made.stdout
 
 
 @pytest.mark.server

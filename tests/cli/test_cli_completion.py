@@ -37,6 +37,25 @@ def test_jobs_and_providers_are_completed_from_the_live_grid(run: Run, grid: Gri
 
 
 @pytest.mark.process
+def test_jobs_of_several_tenants_are_completed_as_a_verb_takes_them(
+    run: Run, grid: GridThread, job_file: Path, folder: Path
+) -> None:
+    own = run("submit", job_file).out.strip()
+    assert run("tenants", "create", "research").code == 0
+    other = run("submit", job_file, "--tenant", "research").out.strip()
+    assert set(completed("jobs", "show", "")) == {own, f"research/{other}"}
+    assert completed("jobs", "cancel", "res") == [f"research/{other}"]
+    assert completed("decisions", "why", "default/") == [f"default/{own}"]
+    assert completed("jobs", "show", "--tenant", "research", "") == [other]
+    key = folder / "research.key"
+    assert run("keys", "create", "--tenant", "research", "--out", key).code == 0
+    assert completed("jobs", "show", "--url", grid.url, "--key-file", str(key), "") == [other]
+    for verb in (("jobs", "show"), ("jobs", "pause"), ("jobs", "cancel")):
+        assert run(*verb, f"research/{other}").code == 0
+        assert run(*verb, f"default/{own}").code == 0
+
+
+@pytest.mark.process
 def test_the_gateway_that_was_typed_is_asked(run: Run, grid: GridThread, job_file: Path, folder: Path) -> None:
     job = run("submit", job_file).out.strip()
     key = str(grid.service.key_file)

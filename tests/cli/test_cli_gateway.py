@@ -14,8 +14,9 @@ import pytest
 from cli_grid import GridThread, Run
 
 from elasticgrid.core import events as ev
-from elasticgrid.core.spec import ProviderSpec
+from elasticgrid.core.spec import JobSpec, ProviderSpec
 from elasticgrid.testing.history import SimulatedGrid
+from elasticgrid.testing.history_training import Workload
 
 
 @pytest.fixture
@@ -54,6 +55,24 @@ def test_of_a_job_that_is_over_the_outcome_is_shown_and_no_decision_of_before(ru
     assert "hold [" not in shown
     (listed,) = run("jobs", "list").out.splitlines()[1:]
     assert listed.endswith("  completed")
+
+
+def test_a_job_that_is_over_is_not_paused_any_more(run: Run, data_dir: Path) -> None:
+    simulated = SimulatedGrid((ProviderSpec(name="spot", max_nodes=2),))
+    spec = JobSpec(name="train", command=("true",), min_nodes=1, max_nodes=2, grace_ms=1_000)
+    key = simulated.submit(spec, Workload(total_steps=5_000), tenant="default")
+    simulated.advance(60_000)
+    simulated.append(key, ev.JobPauseRequested(reason="maintenance"), actor="key:simulated")
+    simulated.append(key, ev.JobCancelRequested(reason="wrong data"), actor="key:simulated")
+    simulated.run()
+    with GridThread(data_dir, None, recorded=simulated.recorded):
+        (listed,) = run("jobs", "list").out.splitlines()[1:]
+        shown = run("jobs", "show", "train").out
+        assert run("jobs", "list", "--json").json()[0]["paused"] == "maintenance"
+    assert listed.split()[1] == "cancelled"
+    assert "hold [" not in listed + shown
+    assert "paused" not in listed + shown
+    assert "wrong data" in listed
 
 
 def kind(recorded: ev.Recorded) -> str:

@@ -42,6 +42,7 @@ def commands(ended: Ended) -> list[list[str]]:
     "line",
     [
         ("jobs", "show"),
+        ("decisions", "list"),
         ("jobs", "pause"),
         ("jobs", "resume"),
         ("jobs", "resize", "--max", "3"),

@@ -127,6 +127,36 @@ def test_a_hole_in_the_events_makes_unverifiable_what_rests_on_it(
         assert report.verified + report.unverifiable == report.decisions
 
 
+def test_behind_missing_events_nothing_is_asked_of_another_policy(
+    run: Run, folder: Path, history: SimulatedGrid
+) -> None:
+    path = folder / "log.egz"
+    with ArchiveWriter(path, created_ms=0, samples=SampleRange(0, len(history.samples))) as writer:
+        for recorded in history.recorded:
+            writer.add_event(recorded)
+        for message in history.samples:
+            writer.add_samples(message)
+    data = bytearray(path.read_bytes())
+    holes = 0
+    for at in range(600, len(data), 97):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        path.write_bytes(bytes(damaged))
+        gap = next((each for each in look_for_damage(path).event_gaps if each.before is not None), None)
+        if gap is None:
+            continue
+        holes += 1
+        answer = run("replay", "whatif", path, "--salvage", "--set", "scaling.grow_factor=4", "--json")
+        if gap.after < 3:
+            assert answer.code in (1, 3)
+            continue
+        assert answer.code == 1
+        assert f"only events through {gap.after} are looked at" in answer.err
+        first = answer.json()["first_difference"]
+        assert first is None or first["after_sequence"] <= gap.after
+    assert holes
+
+
 def scaled(recorded: Recorded) -> bool:
     """Whether a size was decided on here."""
     return isinstance(recorded.event, Event) and isinstance(recorded.event.data, ScaleDecided)

@@ -52,6 +52,16 @@ def test_each_job_is_a_row_whose_id_phase_nodes_and_outcome_are_whole(width: int
 
 
 @pytest.mark.process
+def test_a_command_in_a_hint_is_copied_as_one_line_from_a_narrow_terminal(shared: GridThread) -> None:
+    words = ("--url", shared.url, "--key-file", str(shared.service.key_file))
+    for line in (("jobs", "list"), ("cost",), ("providers", "list")):
+        hint = [text for text in on_terminal(*line, *words, environ={"COLUMNS": "50"}) if "next: " in text]
+        assert hint[0].endswith(" ".join(words))
+    costs = "\n".join(on_terminal("cost", *words))
+    assert all(f"{tenant}/{name}" in costs for tenant, name in NAMES.items())
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("width", [80, 60])
 def test_times_of_keys_are_told_whole(width: int, run: Run, grid: GridThread) -> None:
     made = run("keys", "create", "--whole-grid", "--label", "the dashboard of the whole team", "--ttl", "30d", "--json")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elasticgrid.core.events import Signals
 from elasticgrid.core.samples import SampleBatch, StepSample, admit
-from elasticgrid.core.scaling import AppliedChange, Measured, Ruling, Situation, rule_on
+from elasticgrid.core.scaling import POLICY_VERSION, AppliedChange, Measured, Ruling, Situation, rule_on
 from elasticgrid.core.spec import PPM, ScalingPolicy
 from elasticgrid.core.window import observe, open_window, signals_of
 
@@ -177,14 +177,24 @@ def test_tokens_that_stop_coming_are_no_throughput_of_nothing() -> None:
     assert sizes == [8, 16, 32, 64]
 
 
-def grown(measure: Callable[[int], tuple[float, float, int]], ceiling: int = 1024) -> tuple[list[int], Ruling]:
+def test_version_1_of_the_rules_judges_growth_and_speaks_of_idleness_as_it_did() -> None:
+    sizes, _ = grown(lambda nodes: (10.0, 3.0, 0), ceiling=64, rules_version=1)
+    assert sizes == [8, 16, 32, 64]
+    policy = ScalingPolicy(target_step_us=30 * S, warmup_steps=0, shrink_margin_ppm=850_000)
+    ruling = ask(job(8, rules_version=1), five(9.1, 0, 8), policy)
+    assert ruling.reason.endswith("and 4 nodes would be loaded to 200 %; 8 -> 4")
+
+
+def grown(
+    measure: Callable[[int], tuple[float, float, int]], ceiling: int = 1024, rules_version: int = POLICY_VERSION
+) -> tuple[list[int], Ruling]:
     """The sizes a job of 8 nodes takes when nothing but the rules holds it, and what is said at the last one.
 
     Args:
         measure: duration and queue of a step in seconds, and the tokens of five, by nodes.
     """
     policy = ScalingPolicy(warmup_steps=0, cooldown_up_ms=0, max_changes_per_hour=1000, max_restart_ppm=PPM)
-    situation, sizes, now = job(8, max_nodes=ceiling), [8], NOW
+    situation, sizes, now = job(8, max_nodes=ceiling, rules_version=rules_version), [8], NOW
     while True:
         nodes, now = sizes[-1], now + 700_000
         duration_s, queue_s, tokens = measure(nodes)
@@ -199,6 +209,7 @@ def grown(measure: Callable[[int], tuple[float, float, int]], ceiling: int = 102
         situation = job(
             ruling.target_nodes,
             max_nodes=ceiling,
+            rules_version=rules_version,
             measured={**situation.measured, nodes: seen},
             changes=(*situation.changes, change),
         )

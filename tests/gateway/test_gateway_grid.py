@@ -18,7 +18,7 @@ from elasticgrid.core.grid import GridFold
 from elasticgrid.core.spec import ProviderSpec
 from elasticgrid.gateway.openapi_document import DOCUMENT, openapi_text
 from elasticgrid.gateway.providers import declare_providers
-from elasticgrid.gateway.service import GatewayService, open_gateway
+from elasticgrid.gateway.service import READY_S, GatewayService, open_gateway
 from elasticgrid.log.memory import MemoryLog
 from elasticgrid.log.port import Expectation, Scope
 from elasticgrid.testing.clock import VirtualClock
@@ -109,11 +109,13 @@ async def test_health_says_how_far_answers_are(client: httpx.AsyncClient, gatewa
 
 
 class UnreachableLog(MemoryLog):
-    """A log that can be out of reach, and that loses the answers to some appends."""
+    """A log that can be out of reach or stand still, and that loses the answers to some appends."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(clock)
         self.away = False
+        self.moves = asyncio.Event()
+        self.moves.set()
         self.answers_to_lose = 0
 
     async def append(self, events: Sequence[ev.Event], *, expect: Expectation | None = None) -> tuple[int, int]:
@@ -126,6 +128,7 @@ class UnreachableLog(MemoryLog):
         return landed
 
     async def last_sequence(self, scope: Scope = Scope()) -> int:
+        await self.moves.wait()
         if self.away:
             raise BusUnavailable("the bus does not answer")
         return await super().last_sequence(scope)
@@ -144,6 +147,20 @@ class TestWithAnUnreliableBus:
         for answer in (await client.get("/readyz"), await client.delete("/jobs/some-job")):
             assert (answer.status_code, answer.json()["code"]) == (503, "bus_unavailable")
             assert answer.headers["Retry-After"]
+
+    async def test_whether_it_is_ready_is_said_soon_though_the_bus_stands_still(
+        self, client: httpx.AsyncClient, log: UnreachableLog
+    ) -> None:
+        log.moves.clear()
+        async with asyncio.timeout(2 * READY_S + 5):
+            answers = await asyncio.gather(*(client.get("/readyz") for _ in range(3)))
+            answers.append(await client.get("/readyz"))
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == (503, "bus_unavailable")
+            assert "did not answer within 2 s" in answer.json()["detail"]
+        assert (await client.get("/jobs")).status_code == 200
+        log.moves.set()
+        assert (await client.get("/readyz")).status_code == 200
 
     async def test_a_submission_whose_answer_was_lost_is_made_once(
         self, client: httpx.AsyncClient, log: UnreachableLog

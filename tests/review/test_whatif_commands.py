@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from elasticgrid.cli import review
 from elasticgrid.core.errors import ArchiveDamaged, InvalidInput, NotFound
+from elasticgrid.log.archive import ArchiveWriter, SampleRange
+from elasticgrid.review.whatif_process import WhatIfTask, run_task
 from elasticgrid.testing.history import SimulatedGrid
 
 Archived = Callable[..., Path]
@@ -93,3 +95,36 @@ def test_a_job_may_be_named_without_its_tenant(one_job: SimulatedGrid, archived:
     for name in ("train", "demo/train"):
         assert typed("whatif", path, "--job", name, "--set", "scaling.cooldown_down_s=600").exit_code == 0
     assert isinstance(typed("whatif", path, "--job", "other").exception, NotFound)
+
+
+def test_where_samples_have_aged_out_the_span_is_named_and_nothing_is_claimed_of_it(
+    one_job: SimulatedGrid, tmp_path: Path
+) -> None:
+    after = len(one_job.samples) - 20
+    path = tmp_path / "aged.egz"
+    with ArchiveWriter(path, created_ms=0, samples=SampleRange(after, len(one_job.samples))) as writer:
+        for recorded in one_job.recorded:
+            writer.add_event(recorded)
+        for message in one_job.samples[after:]:
+            writer.add_samples(message)
+    told = typed("whatif", path, "--set", "scaling.grow_factor=4")
+    assert "No difference among what can be told" in told.stdout
+    assert "the samples of demo/train from 2025-" in told.stdout
+    assert "no decision depended" not in told.stdout
+    differs = typed("whatif", path, "--set", "scaling.target_queue_share=0.9").stdout
+    assert "An earlier one cannot be ruled out: the samples of demo/train" in differs
+    assert "what comes after the first different decision rests on them" in differs
+    assert "extrapolated" not in differs
+    # The same is said to whoever asks the gateway.
+    task = WhatIfTask(
+        archive=str(path),
+        scaling={"grow_factor_ppm": 4_000_000},
+        tenant="demo",
+        job="train",
+        memory_bytes=1 << 31,
+        cpu_s=60,
+    )
+    answer = run_task(task).answer
+    assert answer is not None
+    assert answer.untold
+    assert "cannot be told" in answer.why_none

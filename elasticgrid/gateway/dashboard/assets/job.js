@@ -12,6 +12,8 @@ import { onThemeChange } from "./theme.js";
 
 const OVER = new Set(["completed", "failed", "cancelled"]);
 const FEW_DECISIONS = 8;
+const TICK_MS = 2500;
+const TICKS_WITHOUT_STEPS = 6;
 const LEGEND = [
   ["training", "training"], ["decided", "accent dashed"], ["paid for", "paid dotted"], ["launching", "launching box"], ["booting", "booting box"],
   ["waiting", "waiting box"], ["draining", "draining box"],
@@ -49,9 +51,17 @@ export class JobView {
       onEvent: () => this.later(200),
       onState: (state) => this.app.live(state, () => this.later(0)),
     });
-    this.ticking = setInterval(() => { if (!document.hidden && (!OVER.has(this.detail.job.phase) || this.series.samples_behind)) this.later(0); }, 2500);
+    this.ticking = setInterval(() => this.tick(), TICK_MS);
     const { decision } = current();
     if (decision) openCard(this.tenant, this.job, Number(decision));
+  }
+
+  /** Events say when to look again; only steps come without any, and of a job without steps money alone changes. */
+  tick() {
+    this.ticks = (this.ticks ?? 0) + 1;
+    if (document.hidden || (OVER.has(this.detail.job.phase) && !this.series.samples_behind)) return;
+    const stepping = this.series.steps.source === "samples" && this.series.steps.time_ms.length > 0;
+    if (stepping || this.series.samples_behind || this.ticks % TICKS_WITHOUT_STEPS === 0) this.later(0);
   }
 
   async fetchAll() {

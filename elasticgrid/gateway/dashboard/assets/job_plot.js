@@ -38,9 +38,11 @@ export class JobPlot {
   }
 
   async draw(series) {
+    this.series = series;
     const Plotly = await plotly();
     if (!Plotly || !this.element.isConnected) return Boolean(Plotly);
-    this.series = series;
+    // A newer state came while the script did: that one is drawn.
+    if (this.series !== series) return true;
     const { traces, layout } = figure(series, this.span, this.element.clientWidth < 560);
     this.element.style.height = `${layout.height}px`;
     await Plotly.react(this.element, traces, layout, CONFIG);

@@ -74,7 +74,9 @@ function draw(answer) {
         h("p", {}, h("b", {}, "The first different decision: "), `${moment(first.time_ms)}, after event ${first.after_sequence}.`),
         h("p", {}, h("span", { class: "quiet" }, "Recorded: "), first.recorded),
         h("p", {}, h("span", { class: "quiet" }, "What if: "), first.what_if, first.rule ? ` (${first.rule}: ${first.reason})` : ""))
-      : empty("Nothing would have been different.", answer.why_none),
+      : empty(answer.untold?.length ? "No difference among what can be told." : "Nothing would have been different.", answer.why_none),
+    first && answer.untold?.some((each) => each.from_ms < first.time_ms)
+      ? h("p", { class: "notice" }, "An earlier difference cannot be ruled out: some of the samples before it are not there any more.") : null,
     job ? table("Recorded and what if", [["Figure", ""], ["Recorded", "n"], ["What if", "n"], ["Difference", "n"], ["", ""]],
       job.table.map((line) => [line.unit ? `${line.figure} (${line.unit})` : line.figure, cell(line.recorded), cell(line.what_if),
         difference(line), line.extrapolated ? h("span", { class: "badge plain" }, "extrapolated") : ""]), { hideCaption: true }) : null,
