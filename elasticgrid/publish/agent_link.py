@@ -23,6 +23,8 @@ RETRY_MOST_S = 1.0
 CONNECT_TIMEOUT_S = 2.0
 #: When the agent has not read this many bytes, steps are no longer told until it does.
 UNREAD_LIMIT_BYTES = 16 * 1024
+#: A hook that is closed as soon as it was opened waits this long for its first connection, to say what it has to say.
+FIRST_CONNECTION_S = 0.5
 
 
 class AgentLink:
@@ -36,6 +38,7 @@ class AgentLink:
         self._samples = samples
         self._news = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
+        self._connected = asyncio.Event()
         self._told_step: int | None = None
         self._told_checkpoint: tuple[int, str] | None = None
         self._told_stop = False
@@ -76,6 +79,11 @@ class AgentLink:
 
     async def close(self, *, timeout_s: float) -> None:
         """Say what was not said yet and that the hook is closed; give up after `timeout_s`."""
+        deadline_s = time.monotonic() + timeout_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, FIRST_CONNECTION_S)):
+                await self._connected.wait()
+        timeout_s = max(deadline_s - time.monotonic(), 0.0)
         writer = self._writer
         if writer is None:
             return
@@ -100,6 +108,7 @@ class AgentLink:
         self._told_expiring = set()
         self._writer = writer
         writer.write(channel.encode_line(self._hello))
+        self._connected.set()
         listening = asyncio.create_task(self._listen(reader, writer))
         telling = asyncio.create_task(self._keep_telling(writer))
         try:

@@ -80,6 +80,17 @@ async def test_checkpoints_and_the_last_word_arrive_in_order(pub: elasticgrid.Pu
     ]
 
 
+@pytest.mark.parametrize("attempt", range(5))
+async def test_a_checkpoint_is_told_though_the_hook_is_closed_as_soon_as_it_was_opened(
+    agent: AgentEnd, attempt: int
+) -> None:
+    hook = elasticgrid.publisher(environ(agent.path))
+    hook.checkpointed(100, f"/checkpoints/{attempt}")
+    await asyncio.to_thread(hook.close)
+    await agent.hears(lambda m: isinstance(m, channel.Closed))
+    assert channel.Checkpointed(step=100, uri=f"/checkpoints/{attempt}") in agent.heard
+
+
 async def test_a_checkpoint_block_tells_where_it_was_committed_and_of_which_step(
     pub: elasticgrid.Publisher, agent: AgentEnd
 ) -> None:
