@@ -368,9 +368,7 @@ def _give_up(state: JobState, missing: list[NodeState], why: str) -> Decision:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _scale(
-    state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int, policy_version: int
-) -> Decision:
+def _scale(state: JobState, fleet: FleetState, signals: ev.Signals, as_of_ms: int, policy_version: int) -> Decision:
     assert state.spec is not None
     budget = job_budget(state, fleet, as_of_ms)
     if budget is not None:
