@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 #: How many go on in one round of the loop.
@@ -29,10 +30,20 @@ class Turns:
     Args:
         group: how many go on together.
         share: of the loop's time, for all of them; between 0 and 1.
+        now_s, rest: what tells how long a group took, and how the loop is left to others for so many seconds.
     """
 
-    def __init__(self, *, group: int = GROUP, share: float = SHARE) -> None:
+    def __init__(
+        self,
+        *,
+        group: int = GROUP,
+        share: float = SHARE,
+        now_s: Callable[[], float] = time.perf_counter,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._group = group
+        self._now_s = now_s
+        self._leave_to_others = rest
         self._rest = 1 / share - 1
         #: Those who wait for something to change, in the order they came, and from when on they go on without.
         self._waiting: dict[asyncio.Future[bool], float] = {}
@@ -91,7 +102,7 @@ class Turns:
 
     async def _let_go_on(self) -> None:
         while self._ready:
-            began = time.perf_counter()
+            began_s = self._now_s()
             left = self._group
             while left and self._ready:
                 turn, changed = self._ready.popleft()
@@ -101,4 +112,4 @@ class Turns:
             for _ in range(_ROUNDS):
                 await asyncio.sleep(0)
             if self._ready:
-                await asyncio.sleep(min((time.perf_counter() - began) * self._rest, _LONGEST_REST_S))
+                await self._leave_to_others(min((self._now_s() - began_s) * self._rest, _LONGEST_REST_S))

@@ -60,25 +60,24 @@ async def test_no_more_than_a_group_goes_on_in_one_round_of_the_loop() -> None:
 
 
 async def test_between_groups_the_loop_is_left_to_others_for_a_multiple_of_their_time() -> None:
-    turns = Turns(group=10, share=0.2)
-    loop = asyncio.get_running_loop()
-    worked_s = 0.0
+    clock_s, rests_s = 0.0, []
 
-    async def work() -> None:
-        nonlocal worked_s
+    async def rest(duration_s: float) -> None:
+        rests_s.append(duration_s)
+
+    async def work(duration_s: float) -> None:
+        nonlocal clock_s
         await turns.changed_or(60)
-        began = loop.time()
-        while loop.time() - began < 0.001:
-            pass
-        worked_s += loop.time() - began
+        clock_s += duration_s
 
-    tasks = [asyncio.create_task(work()) for _ in range(100)]
+    turns = Turns(group=10, share=0.2, now_s=lambda: clock_s, rest=rest)
+    durations_s = [0.001] * 20 + [0.02] * 10 + [0.001] * 10
+    tasks = [asyncio.create_task(work(duration_s)) for duration_s in durations_s]
     await asyncio.sleep(0)
-    began = loop.time()
     turns.change()
     await asyncio.gather(*tasks)
-    # The last group has nobody to rest for.
-    assert loop.time() - began > worked_s * 0.9 / 0.2 * 0.9
+    # Four times what each group took, but not for ever; the last group has nobody to rest for.
+    assert rests_s == pytest.approx([0.04, 0.04, 0.25])
 
 
 async def test_without_a_change_a_turn_comes_when_the_time_is_up_and_says_so() -> None:
