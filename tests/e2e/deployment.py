@@ -295,11 +295,11 @@ QUICK: Final = {
 
 
 def up_and_down() -> str:
-    """The trainer under more work than two nodes serve for 8 s, and under less than that for another 22 s.
+    """The trainer under more work than two nodes serve for 8 s, and under less than that for another 40 s.
 
     The job ends with its arrivals, on a slow machine as on a fast one.
     """
-    return f"{trainer(latency_s=0.04, phases='8:70,1:12')} --items {8 * 70 + 22 * 12} --queue-limit 80"
+    return f"{trainer(latency_s=0.04, phases='8:70,1:12')} --items {8 * 70 + 40 * 12} --queue-limit 80"
 
 
 def job_file(folder: Path, name: str, run: str | list[str], **more: Any) -> Path:

@@ -50,7 +50,7 @@ def example(box: Sandbox, name: str, run: str | list[str], **more: Any) -> Path:
 
 
 def short(box: Sandbox) -> Path:
-    """An example that grows and shrinks in half a minute."""
+    """An example that grows and shrinks in less than a minute."""
     return example(box, "short", up_and_down(), nodes={"min": 2, "max": 4, "initial": 2}, scaling=QUICK)
 
 
@@ -133,7 +133,7 @@ async def test_two_demos_run_at_once_on_a_bus_that_is_named_and_on_a_server_that
         servers = box.commanded(r"\S*nats-server ")
         assert {box.commands()[pid].split()[0] for pid in servers} == {str(server)}
         for demo in (first, second):
-            out, told = demo.communicate(timeout=120)
+            out, told = demo.communicate(timeout=150)
             assert demo.returncode == 0, told
             require_success(json.loads(out))
     assert box.running() == set()

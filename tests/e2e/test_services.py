@@ -38,7 +38,7 @@ async def test_a_job_that_is_waited_for_grows_with_its_load_shrinks_after_it_and
         nodes={"min": 2, "max": 4, "initial": 2},
         scaling=QUICK,
     )
-    answer = grid.box.run("submit", path, "--wait", "--json", timeout_s=90)
+    answer = grid.box.run("submit", path, "--wait", "--json", timeout_s=150)
     assert answer.returncode == 0, answer.stderr
     summary, report = await grid.review(json.loads(answer.stdout)["job"]["id"])
     assert summary.worlds[:2] == (2, 4)
