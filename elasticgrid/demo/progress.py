@@ -16,6 +16,7 @@ from rich.text import Text
 
 from elasticgrid.core.spec import PPM
 from elasticgrid.demo.view import View
+from elasticgrid.review.timeline import nodes_text
 
 LINE_EVERY_S: Final = 5.0
 #: The panel is no wider than this on any terminal, so that lines stay short enough to read.
@@ -96,7 +97,8 @@ class Progress:
         if state is None:
             return "the job is not submitted yet"
         return (
-            f"step {self._view.step}, {_nodes(len(state.members))}, {self._share(self._view.signals.queue_us)} waiting,"
+            f"step {self._view.step}, {nodes_text(len(state.members))},"
+            f" {self._share(self._view.signals.queue_us)} waiting,"
             f" loss {self._loss_text()}, {self._cost_text()}"
         )
 
@@ -110,7 +112,7 @@ class Progress:
         if state is None:
             table.add_row("world", "not submitted yet")
         else:
-            table.add_row("world", f"{_nodes(len(state.members))} in round {state.round}{self._moving()}")
+            table.add_row("world", f"{nodes_text(len(state.members))} in round {state.round}{self._moving()}")
         table.add_row("nodes", self._places())
         table.add_row("waiting", self._gauge())
         table.add_row("loss", self._loss_text())
@@ -173,7 +175,3 @@ class Progress:
 
     def _cost_text(self) -> str:
         return f"${self._view.cost_microdollars(time.time_ns() // 1_000_000) / PPM:.4f}"
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"

@@ -12,10 +12,10 @@ from elasticgrid.review.report_words import (
     QUESTIONS,
     candidate_rows,
     card_title,
-    cell,
     checks_of,
-    difference,
-    difference_words,
+    failure_rows,
+    figure_rows,
+    found_words,
     model_words,
     rule_rows,
     signals_of_card,
@@ -23,7 +23,7 @@ from elasticgrid.review.report_words import (
     story_of,
     title_of,
 )
-from elasticgrid.review.whatif import WhatIf, doubt_words, none_words
+from elasticgrid.review.whatif import WhatIf
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&]|^[-+#])")
 #: Holds, checkpoints and first steps are left out of the Markdown timeline beyond so many lines.
@@ -64,19 +64,8 @@ def _parts(data: ReportData) -> Iterator[str]:
             yield f"{job.cards_left_out:,} decisions are not shown.\n"
     yield "## Failures\n"
     if data.failures:
-        rows = [
-            (
-                each.name,
-                each.failure,
-                each.what,
-                each.count,
-                ", ".join(f"{name} {count}" for name, count in each.providers.items()),
-                utc.precise(each.last_ms),
-                each.last_text,
-            )
-            for each in data.failures
-        ]
-        yield from _table(("job", "class", "of a", "times", "where", "last", "its words"), rows)
+        columns = ("job", "class", "of a", "times", "where", "last", "its words")
+        yield from _table(columns, failure_rows(data))
     else:
         yield "No launch, worker or node failed.\n"
     if data.what_if is not None:
@@ -131,9 +120,7 @@ def _card(card: DecisionCard) -> Iterator[str]:
 
 def _what_if(answer: WhatIf) -> Iterator[str]:
     yield "## What if\n"
-    first = answer.first_difference
-    found = none_words(answer) if first is None else f"{difference_words(first)} {doubt_words(answer)}".strip()
-    yield plain(found) + "\n"
+    yield plain(found_words(answer)) + "\n"
     if answer.stopped:
         yield f"The simulation stopped: {plain(answer.stopped)}.\n"
     for job in answer.jobs:
@@ -142,16 +129,7 @@ def _what_if(answer: WhatIf) -> Iterator[str]:
         yield ""
         yield from _table(
             ("figure", "recorded", "what if", "difference", "source"),
-            [
-                (
-                    f"{line.figure} ({line.unit})" if line.unit else line.figure,
-                    cell(line.recorded),
-                    cell(line.what_if),
-                    difference(line),
-                    "extrapolated" if line.extrapolated else "recorded",
-                )
-                for line in job.table
-            ],
+            figure_rows(job),
         )
         yield f"{plain(model_words(job))}\n"
 

@@ -13,11 +13,11 @@ from elasticgrid.review.report_words import (
     QUESTIONS,
     candidate_rows,
     card_title,
-    cell,
     checks_of,
-    difference,
-    difference_words,
     dollars,
+    failure_rows,
+    figure_rows,
+    found_words,
     model_words,
     rule_rows,
     signals_of_card,
@@ -26,7 +26,7 @@ from elasticgrid.review.report_words import (
     title_of,
 )
 from elasticgrid.review.timeline import TimelineLine, nodes_text
-from elasticgrid.review.whatif import WhatIf, doubt_words, none_words
+from elasticgrid.review.whatif import WhatIf
 
 title = title_of
 
@@ -250,27 +250,12 @@ def _sentence(text: str) -> str:
 def _failures(data: ReportData) -> str:
     if not data.failures:
         return '<p><span class="badge good">none</span> No launch, worker or node failed.</p>'
-    rows = [
-        (
-            each.name,
-            each.failure,
-            each.what,
-            each.count,
-            ", ".join(f"{name} {count}" for name, count in each.providers.items()),
-            utc.precise(each.last_ms),
-            each.last_text,
-        )
-        for each in data.failures
-    ]
-    return _table(("job", "class", "of a", "#times", "where", "@last", "+its words"), rows, "Failures by class")
+    columns = ("job", "class", "of a", "#times", "where", "@last", "+its words")
+    return _table(columns, failure_rows(data), "Failures by class")
 
 
 def _what_if(answer: WhatIf) -> str:
-    parts = []
-    if answer.first_difference is None:
-        parts.append(f"<p>{escaped(none_words(answer))}</p>")
-    else:
-        parts.append(f"<p>{escaped(f'{difference_words(answer.first_difference)} {doubt_words(answer)}'.strip())}</p>")
+    parts = [f"<p>{escaped(found_words(answer))}</p>"]
     if answer.stopped:
         parts.append(f'<p><span class="badge warn">stopped</span> {escaped(answer.stopped)}</p>')
     for job in answer.jobs:
@@ -286,16 +271,7 @@ def _what_if(answer: WhatIf) -> str:
         parts.append(
             _table(
                 ("figure", "#recorded", "#what if", "#difference", "source"),
-                [
-                    (
-                        f"{line.figure} ({line.unit})" if line.unit else line.figure,
-                        cell(line.recorded),
-                        cell(line.what_if),
-                        difference(line),
-                        "extrapolated" if line.extrapolated else "recorded",
-                    )
-                    for line in job.table
-                ],
+                figure_rows(job),
                 "Recorded against what if",
             )
         )

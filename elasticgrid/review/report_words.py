@@ -10,7 +10,7 @@ from elasticgrid.core.gaps import cause_text
 from elasticgrid.review.card import DecisionCard
 from elasticgrid.review.report_data import JobReport, ReportData
 from elasticgrid.review.timeline import SKEW_TOLD_MS, nodes_text
-from elasticgrid.review.whatif import FirstDifference, WhatIfJob
+from elasticgrid.review.whatif import FirstDifference, WhatIf, WhatIfJob, doubt_words, none_words
 from elasticgrid.review.whatif_figures import Comparison
 
 #: What a post-mortem asks, and a word on each.
@@ -45,6 +45,42 @@ def difference(line: Comparison) -> str:
     if not isinstance(before, int | float) or not isinstance(after, int | float) or before == after:
         return ""
     return f"{(after - before) / before:+.0%}" if isinstance(before, float) and before else f"{after - before:+,.4g}"
+
+
+def figure_rows(job: WhatIfJob) -> list[tuple[str, str, str, str, str]]:
+    """The figures of a job: name and unit, recorded, what if, the difference, and whether it is extrapolated."""
+    return [
+        (
+            f"{line.figure} ({line.unit})" if line.unit else line.figure,
+            cell(line.recorded),
+            cell(line.what_if),
+            difference(line),
+            "extrapolated" if line.extrapolated else "recorded",
+        )
+        for line in job.table
+    ]
+
+
+def found_words(answer: WhatIf) -> str:
+    """Where the other policy first decides otherwise, as far as that can be told, or that it does not."""
+    first = answer.first_difference
+    return none_words(answer) if first is None else f"{difference_words(first)} {doubt_words(answer)}".strip()
+
+
+def failure_rows(data: ReportData) -> list[tuple[str, str, str, int, str, str, str]]:
+    """The failures by class: job, class, of what, how often, where, when last, and its words then."""
+    return [
+        (
+            each.name,
+            each.failure,
+            each.what,
+            each.count,
+            ", ".join(f"{name} {count}" for name, count in each.providers.items()),
+            utc.precise(each.last_ms),
+            each.last_text,
+        )
+        for each in data.failures
+    ]
 
 
 def span_of(data: ReportData) -> str:

@@ -23,7 +23,7 @@ SECRETS = {
     "a token of a chat": f"slack: xoxb-{'123456789012'}-{'123456789012'}-{LETTERS[:24]}",
     "an access key": f"key = AKIA{LETTERS[36:52].upper()}",
     "its secret": f"aws_secret_access_key = {LETTERS[20:40]}/{LETTERS[36:55]}",
-    "an .npmrc": f"//registry.npmjs.org/:_authToken={LETTERS[:36]}",
+    "an .npmrc": f"//packages.example.org/:_authToken={LETTERS[:36]}",
     "a .pypirc": f"[pypi]\nusername = __token__\npassword = pypi-AgE{LETTERS}",
     "a private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
     "a signed token": f"jwt=eyJ{LETTERS[:20]}.eyJ{LETTERS[:20]}.{LETTERS[:20]}",
